@@ -1,11 +1,11 @@
-//! What the results of file operations hold.
+//! The results of file operations.
 
 use zerocopy::little_endian::{I64, U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::request::{FileHandle, PATH_LEN_MAX};
 
-/// What is known of a file, in 128 bytes.
+/// The facts about a file, in 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct FileAttributes {
@@ -52,7 +52,7 @@ pub struct FileTime {
 }
 const _: () = assert!(size_of::<FileTime>() == 16);
 
-/// What kind of file it is.
+/// The kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum FileKind {
@@ -82,11 +82,11 @@ const _: () = assert!(size_of::<OpenedFile>() == 144);
 /// One name in a directory: 24 bytes, the attributes if they were asked for, the name, padding to 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DirEntry<'a> {
-    /// Where the listing goes on after this entry.
+    /// Where the listing continues after this entry.
     pub cursor: u64,
     /// Number of the file within its file system.
     pub inode: u64,
-    /// What it is, as far as the directory tells.
+    /// The kind of the entry, as far as the directory tells.
     pub kind: FileKind,
     /// Its attributes, if they were asked for and the file was still there.
     pub attributes: Option<FileAttributes>,
@@ -94,12 +94,12 @@ pub struct DirEntry<'a> {
     pub name: &'a [u8],
 }
 
-/// What a pattern means: 24 bytes, the attributes if they were asked for, the path, padding to 8 bytes.
+/// A file that a pattern matches: 24 bytes, the attributes if they were asked for, the path, padding to 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FoundFile<'a> {
-    /// What it is; a symbolic link only where it leads to nothing that can be reached.
+    /// The kind of the file; a symbolic link only where it leads to nothing that can be reached.
     pub kind: FileKind,
-    /// Nothing was found here: this is where the search goes on, which has looked at much.
+    /// Nothing was found here: this is where the search continues, which has looked at much.
     pub is_mark: bool,
     /// Its attributes, if they were asked for and the file was still there.
     pub attributes: Option<FileAttributes>,
@@ -110,7 +110,7 @@ pub struct FoundFile<'a> {
 /// One export: 24 bytes, its name, padding to 8 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Export<'a> {
-    /// Where the listing goes on after this export.
+    /// Where the listing continues after this export.
     pub cursor: u64,
     /// Whether nothing in it can be changed.
     pub read_only: bool,
@@ -128,7 +128,7 @@ pub struct Export<'a> {
 pub struct MalformedAnswer {
     /// The byte where it goes wrong.
     pub at: usize,
-    /// What is wrong.
+    /// The error.
     pub what: &'static str,
 }
 
@@ -155,7 +155,7 @@ impl FileAttributes {
         Self::read_from_bytes(&[0; 128]).expect("128 bytes make attributes")
     }
 
-    /// What kind of file it is, from the mode.
+    /// The kind of the file, from the mode.
     pub fn kind(&self) -> FileKind {
         match self.mode.get() & 0o170_000 {
             0o100_000 => FileKind::File,
@@ -201,7 +201,7 @@ impl OpenedFile {
         }
     }
 
-    /// What further requests name the file by.
+    /// The handle that further requests name the file by.
     pub const fn handle(&self) -> FileHandle {
         FileHandle { id: self.id.get(), generation: self.generation.get() }
     }
@@ -290,7 +290,7 @@ impl<'a> FoundFile<'a> {
         encode_record(bytes, &header, attributes, self.path);
     }
 
-    /// What a page of a search holds.
+    /// The records on a page of a search.
     pub fn parse_all(bytes: &'a [u8]) -> Records<'a, Self> {
         Records { bytes, at: 0, parse: Self::parse }
     }
@@ -402,7 +402,7 @@ fn name_of<'a>(header: &RecordHeader, rest: &'a [u8]) -> Result<&'a [u8], &'stat
     if name.is_empty() || name.contains(&0) || name.contains(&b'/') {
         return Err("a name is empty or has a NUL or / in it");
     }
-    // Whoever copies a directory makes files that are called so.
+    // A host that copies a directory makes files with these names.
     if matches!(name, b"." | b"..") {
         return Err("a name is . or .., which leads elsewhere");
     }

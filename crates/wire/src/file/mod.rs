@@ -16,7 +16,7 @@
 //! | message | – | what failed, on which path |
 //!
 //! Paths are bytes without NUL, with `/` between names. Without a directory's handle the first name is the export's:
-//! `data/logs/today`. With one, the path goes on from that directory. No path leaves its export: neither by `..`, nor
+//! `data/logs/today`. With one, the path continues from that directory. No path leaves its export: neither by `..`, nor
 //! by a symbolic link, nor by a rename that happens at the same time.
 //!
 //! ```

@@ -1,4 +1,4 @@
-//! What a host asks of a file: 64 bytes of header, paths, data.
+//! The requests of a host to a file: 64 bytes of header, paths, data.
 
 use std::fmt;
 use std::ops::BitOr;
@@ -24,7 +24,7 @@ pub enum FileRequest<'a> {
     Lookup {
         /// The directory that `path` starts from; `None`: `path` starts with an export's name.
         dir: Option<FileHandle>,
-        /// What to open; empty: `dir` itself, with access of its own.
+        /// The path to open; empty: `dir` itself, with access of its own.
         path: &'a [u8],
         /// [`READ`](FileFlags::READ), [`WRITE`](FileFlags::WRITE), both, or neither for attributes alone;
         /// [`DIRECTORY`](FileFlags::DIRECTORY), [`NO_FOLLOW`](FileFlags::NO_FOLLOW).
@@ -39,7 +39,7 @@ pub enum FileRequest<'a> {
         /// [`NO_FOLLOW`](FileFlags::NO_FOLLOW).
         flags: FileFlags,
     },
-    /// What a directory holds, as [`DirEntry`](super::DirEntry) records from `cursor` on, `.` and `..` left out.
+    /// The entries of a directory, as [`DirEntry`](super::DirEntry) records from `cursor` on, `.` and `..` left out.
     /// Returns their number; 0: no more. Entries that come or go meanwhile may be listed or not; the others are
     /// listed once.
     List {
@@ -70,7 +70,7 @@ pub enum FileRequest<'a> {
         file: FileHandle,
         /// First byte; 0 with [`APPEND`](FileFlags::APPEND).
         offset: u64,
-        /// What to write.
+        /// The data to write.
         data: &'a [u8],
         /// [`DURABLE`](FileFlags::DURABLE), [`APPEND`](FileFlags::APPEND).
         flags: FileFlags,
@@ -96,7 +96,7 @@ pub enum FileRequest<'a> {
         /// The new length in bytes.
         len: u64,
     },
-    /// Gives a file or directory another name in the same export. What had that name is gone, if not
+    /// Gives a file or directory another name in the same export. A file that had that name is gone, if not
     /// [`NO_REPLACE`](FileFlags::NO_REPLACE).
     Rename {
         /// The directory that both paths start from; `None`: both start with the export's name.
@@ -108,7 +108,7 @@ pub enum FileRequest<'a> {
         /// [`NO_REPLACE`](FileFlags::NO_REPLACE).
         flags: FileFlags,
     },
-    /// Removes a name of a file that is no directory.
+    /// Removes a name of a file that is not a directory.
     Unlink {
         /// The directory that `path` starts from; `None`: `path` starts with an export's name.
         dir: Option<FileHandle>,
@@ -138,14 +138,14 @@ pub enum FileRequest<'a> {
         /// [`DATA_ONLY`](FileFlags::DATA_ONLY), [`DROP_CACHED`](FileFlags::DROP_CACHED).
         flags: FileFlags,
     },
-    /// Makes a file that was created [`UNNAMED`](FileFlags::UNNAMED) survive power loss, and gives it its name. What had that
-    /// name is gone.
+    /// Makes a file that was created [`UNNAMED`](FileFlags::UNNAMED) survive power loss, and gives it its name. A file that had
+    /// that name is gone.
     Publish {
         /// The file.
         file: FileHandle,
     },
-    /// What a pattern means, as [`FoundFile`](super::FoundFile) records behind the path `after`, in the order of the names'
-    /// bytes; what a directory holds comes right behind its name. Returns the number of records; 0: no more.
+    /// The files that a pattern matches, as [`FoundFile`](super::FoundFile) records behind the path `after`, in the order of the
+    /// names' bytes; what a directory holds comes right behind its name. Returns the number of records; 0: no more.
     Find {
         /// The directory that `pattern` starts from; `None`: `pattern` starts with an export's name.
         dir: Option<FileHandle>,
@@ -165,7 +165,7 @@ pub enum FileRequest<'a> {
     },
 }
 
-/// What names an open file or directory to a controller.
+/// The handle of an open file or directory at a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FileHandle {
     /// Its number, never 0.
@@ -201,13 +201,13 @@ pub enum FileOp {
     Find = 16,
 }
 
-/// Why bytes are no file request.
+/// Why bytes are not a file request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("file request, byte {at}: {what}")]
 pub struct MalformedRequest {
     /// The byte where the field in question begins.
     pub at: u32,
-    /// What is wrong.
+    /// The error.
     pub what: &'static str,
 }
 
@@ -297,7 +297,7 @@ impl FileFlags {
     pub const WRITE: Self = Self(1 << 1);
     /// Open for both.
     pub const READ_WRITE: Self = Self(Self::READ.0 | Self::WRITE.0);
-    /// Refuse what is no directory.
+    /// Refuse anything but a directory.
     pub const DIRECTORY: Self = Self(1 << 2);
     /// Do not follow a symbolic link that is the path's last name.
     pub const NO_FOLLOW: Self = Self(1 << 3);

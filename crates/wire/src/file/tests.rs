@@ -263,7 +263,7 @@ fn hostile_records_end_the_listing_with_an_error() {
     assert_eq!(changed(&[(25, b'/')]), "a name is empty or has a NUL or / in it", "a name never leads elsewhere");
     assert_eq!(changed(&[(18, 2), (24, b'.'), (25, b'.')]), "a name is . or .., which leads elsewhere");
     assert_eq!(changed(&[(18, 1), (24, b'.')]), "a name is . or .., which leads elsewhere");
-    // A record may be 64 KiB long. A name that filled it was taken, and whoever encoded it again wrote a record whose
+    // A record may be 64 KiB long. A name that filled it was taken, and encoding it again wrote a record whose
     // length did not fit its field. Names are at most as long as paths: a longer one could not be asked for.
     let longest = vec![b'n'; PATH_LEN_MAX];
     let mut bytes = Vec::new();

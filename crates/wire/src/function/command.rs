@@ -35,7 +35,7 @@ pub mod function_opcode {
     pub const ALL: [u8; 6] = [SEND, RECEIVE, CANCEL, LAYOUT_SEND, CALL, CLEAR];
 }
 
-/// What a request asks for (KIND).
+/// The kind of a request (KIND).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum FunctionKind {
@@ -68,7 +68,7 @@ impl FunctionKind {
     }
 }
 
-/// What Function Clear drops (SEL).
+/// The objects that Function Clear drops (SEL).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ClearSelect {
@@ -92,7 +92,7 @@ impl ClearSelect {
     }
 }
 
-/// What an entry says if it is one of the six commands, and how they are made.
+/// Reads an entry that is one of the six commands, and makes such entries.
 pub trait FunctionCommand: Borrow<Sqe> {
     /// Function Send of `len` bytes: those from `offset` on of the tag's request and input. `first` and `last` are to be
     /// set by [`with_first`](Self::with_first) and [`with_last`](Self::with_last).
@@ -272,7 +272,7 @@ pub trait FunctionCommand: Borrow<Sqe> {
 
 impl FunctionCommand for Sqe {}
 
-/// What the completion of a Receive says: dword 0 the bytes of result that came, dword 1 bit 0 END, bit 1 PENDING, bits
+/// The completion of a Receive: dword 0 the bytes of result that came, dword 1 bit 0 END, bit 1 PENDING, bits
 /// 31:16 the length of the trailer that follows these bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveAnswer {
@@ -282,7 +282,7 @@ pub struct ReceiveAnswer {
     pub trailer_len: u16,
     /// The call has ended. Without a trailer: another Receive brought it.
     pub end: bool,
-    /// The timeout passed first; the call goes on.
+    /// The timeout passed first; the call continues.
     pub pending: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What sources that are compressed decompress to, as a request says it.
+//! The decompression of compressed sources, as a request states it.
 
 use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};

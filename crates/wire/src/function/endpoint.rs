@@ -8,7 +8,7 @@ use super::field::FieldError;
 /// Where bytes come from or go to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// What it is.
+    /// The kind of the endpoint.
     pub kind: EndpointKind,
     /// First byte.
     pub offset: u64,
@@ -16,9 +16,9 @@ pub struct Endpoint {
     pub len: u64,
     /// Generation of the file or layout that is meant; 0: any.
     pub generation: u64,
-    /// Of a sink: the output is on stable media before the call ends (flag bit 0).
+    /// For a sink: the output is on stable media before the call ends (flag bit 0).
     pub durable: bool,
-    /// Of a sink that is a file: where the output goes.
+    /// For a sink that is a file: where the output goes.
     pub placement: Placement,
 }
 
@@ -34,7 +34,7 @@ pub enum Placement {
     Replace,
 }
 
-/// What an [`Endpoint`] is.
+/// The kind of an [`Endpoint`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndpointKind {
     /// Bytes of the volume with this NSID.
@@ -45,7 +45,7 @@ pub enum EndpointKind {
     Memory(u32),
     /// The file that a layout describes.
     Layout(u32),
-    /// What the host sends after the request, with the same tag.
+    /// The data that the host sends after the request, with the same tag.
     HostStream,
     /// Files of exports, whole and one after another: their paths, which begin with an export's name, are what the host
     /// sends after the request. Each is 16 bits of length and so many bytes, and each file is a source of its own.

@@ -1,4 +1,4 @@
-//! What is wrong with the bytes of a peer.
+//! Errors in the bytes of a peer.
 
 /// A field that cannot be as it is. The answer to the command is Invalid Field, and the error log names the byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -6,7 +6,7 @@
 pub struct FieldError {
     /// Where in the data.
     pub offset: u32,
-    /// What is wrong.
+    /// The error.
     pub problem: &'static str,
 }
 

@@ -10,7 +10,7 @@ pub struct HelperEntry {
     pub name: String,
     /// Version of its meaning, from 1.
     pub version: u16,
-    /// What a call costs, in a word: `inline`, `fixed` or `linear`; or what a later target says.
+    /// The cost of a call, in a word: `inline`, `fixed` or `linear`; or a word of a later target.
     pub cost: String,
     /// Its C prototype.
     pub prototype: String,
@@ -53,7 +53,7 @@ impl HelperEntry {
         format!("{}\t{}\t{}\t{}", self.version, self.cost, self.prototype, self.doc)
     }
 
-    /// What a later target says besides is not known here; what a line does not say is empty.
+    /// Anything else that a later target says is not known here; a field that the line lacks is empty.
     fn of_line(name: String, line: &str) -> Self {
         let mut fields = line.split('\t').map(str::to_owned);
         let mut next = || fields.next().unwrap_or_default();
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(CapabilityPage::decode_described(&bytes).unwrap(), helpers());
         let (page, names) = CapabilityPage::decode(&bytes).unwrap();
         assert_eq!((page.len(), page.len_described(), names.len()), (143, bytes.len(), 2));
-        // Who wants the names alone reads no further.
+        // A reader that wants the names alone reads no further.
         assert_eq!(CapabilityPage::decode(&bytes[..143]).unwrap().1, names);
         assert_eq!(page.encode(names.iter().map(String::as_str))[120..124], [0; 4], "none is said where none follows");
     }

@@ -35,11 +35,11 @@ struct RunEntry {
 }
 const _: () = assert!(size_of::<RunEntry>() == 24);
 
-/// What is to be done with a layout.
+/// The action to take on a layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum LayoutAction {
-    /// Keep it, in the place of any earlier generation. Calls that use an earlier one go on with what they know.
+    /// Keep it, in the place of any earlier generation. Calls that use an earlier one continue with what they know.
     Set = 0,
     /// Add runs to it: it is sent in parts.
     Append = 1,
@@ -61,7 +61,7 @@ pub struct LayoutRun {
 /// A Layout Send's data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayoutRequest {
-    /// What to do.
+    /// The action to take.
     pub action: LayoutAction,
     /// The host's name for the file; calls name it so.
     pub id: u32,
@@ -69,7 +69,7 @@ pub struct LayoutRequest {
     pub nsid: u32,
     /// Which state of the file; grows with each. Not 0, which means any in a call.
     pub generation: u64,
-    /// Length of the file in bytes. What no run covers reads as zeroes.
+    /// Length of the file in bytes. Ranges that no run covers read as zeroes.
     pub file_len: u64,
     /// Where bytes are, in the order of the file, not overlapping.
     pub runs: Vec<LayoutRun>,

@@ -13,11 +13,11 @@ pub use programs::{ProgramDirectory, ProgramEntry, ProgramImageHeader, program_s
 
 /// Log page identifiers.
 pub mod function_log {
-    /// What the target can do: [`CapabilityPage`](super::CapabilityPage).
+    /// The capabilities of the target: [`CapabilityPage`](super::CapabilityPage).
     pub const CAPABILITIES: u8 = 0xc0;
-    /// What it did: [`StatisticsPage`](super::StatisticsPage).
+    /// The statistics of its work: [`StatisticsPage`](super::StatisticsPage).
     pub const STATISTICS: u8 = 0xc1;
-    /// What went wrong last on this controller: [`ErrorRecordsPage`](super::ErrorRecordsPage).
+    /// The last errors on this controller: [`ErrorRecordsPage`](super::ErrorRecordsPage).
     pub const ERRORS: u8 = 0xc2;
     /// The programs: [`ProgramDirectory`](super::ProgramDirectory).
     pub const PROGRAMS: u8 = 0xc3;
@@ -200,22 +200,22 @@ pub struct StatisticsPage {
 }
 const _: () = assert!(size_of::<StatisticsPage>() == 192);
 
-/// What an entry of the statistics is about.
+/// The subject of an entry of the statistics.
 pub mod statistics_kind {
     /// A function, by the content hash of its program and its name; that with neither is all those together which ran so
     /// long ago that they have no entry any more.
     pub const FUNCTION: u8 = 1;
-    /// What hosts did themselves with the volume with this NSID.
+    /// The hosts' own accesses to the volume with this NSID.
     pub const VOLUME: u8 = 2;
-    /// What hosts did themselves with the export with this number.
+    /// The hosts' own accesses to the export with this number.
     pub const EXPORT: u8 = 3;
-    /// What functions, and copies from and to memory, did with the volume with this NSID.
+    /// The accesses of functions, and of copies from and to memory, to the volume with this NSID.
     pub const VOLUME_BY_FUNCTIONS: u8 = 4;
-    /// What functions did with the export with this number.
+    /// The accesses of functions to the export with this number.
     pub const EXPORT_BY_FUNCTIONS: u8 = 5;
-    /// What came of the quota of a host that has one, by its name at the target.
+    /// The effects of the quota of a host that has one, by its name at the target.
     pub const QUOTA: u8 = 6;
-    /// What a host holds in the export with this number, by its name at the target.
+    /// The space that a host holds in the export with this number, by its name at the target.
     pub const SPACE: u8 = 7;
 }
 

@@ -50,7 +50,7 @@ impl RequestHeader {
     /// Length of the whole request that begins with these bytes; `None`: the header is not complete.
     ///
     /// # Errors
-    /// What in the header cannot be.
+    /// The header field that is not valid.
     pub fn request_len(bytes: &[u8]) -> Result<Option<usize>, FieldError> {
         let Ok((header, _)) = Self::ref_from_prefix(bytes) else { return Ok(None) };
         header.check()?;
@@ -97,10 +97,10 @@ pub enum Class {
     Background = 1,
 }
 
-/// What the records of a source are.
+/// The form of the records of a source.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RecordSplit {
-    /// What the program declares.
+    /// The form that the program declares.
     #[default]
     Program,
     /// Records of so many bytes.
@@ -151,8 +151,8 @@ pub struct StateName {
 }
 
 impl StateName {
-    /// What Function Clear knows a state by: FNV-1a of its name, 64 bits. Short names from one host, who harms only itself
-    /// with a collision.
+    /// The value by which Function Clear knows a state: FNV-1a of its name, 64 bits. Short names from one host, who harms only
+    /// itself with a collision.
     #[must_use]
     pub fn id_of(name: &str) -> u64 {
         let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
@@ -163,7 +163,7 @@ impl StateName {
 /// A request, parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionRequest {
-    /// What is asked for. In a request to prepare: the kind of the calls.
+    /// The kind of the request. In a request to prepare: the kind of the calls.
     pub kind: FunctionKind,
     /// How urgent it is.
     pub class: Class,
@@ -185,7 +185,7 @@ pub struct FunctionRequest {
     pub budget: u64,
     /// Time for the whole call; 0: the target's default.
     pub deadline_ms: u32,
-    /// What records are.
+    /// The form of the records.
     pub split: RecordSplit,
     /// Which part of a larger request this is; `None`: all of it.
     pub part: Option<RequestPart>,
@@ -207,11 +207,11 @@ pub struct FunctionRequest {
     pub state: Option<StateName>,
     /// Which tier should run it.
     pub tier: TierHint,
-    /// What its sources decompress to, if it runs over that.
+    /// The decompression of its sources, if it runs over decompressed data.
     pub decompression: Option<Decompression>,
-    /// What chunks its sources are, if they are.
+    /// The chunks that its sources are, if they are.
     pub chunks: Option<ChunkInput>,
-    /// Of a launch: which accesses pass the buffer of the kernel by.
+    /// For a launch: which accesses pass the buffer of the kernel by.
     pub direct: DirectAccess,
     /// The host's span that the call is a part of.
     pub trace: Option<TraceContext>,
@@ -541,7 +541,7 @@ fn part(value: &[u8]) -> Option<RequestPart> {
     Some(RequestPart { start, end, zero, source_index: u32::from_le_bytes(rest.try_into().ok()?) })
 }
 
-/// What a host says for people; of anything but a word there is none.
+/// A reason that a host gives for people; `None` for anything but a word.
 fn reason(value: &[u8]) -> Option<String> {
     let is_word = value.iter().all(|byte| byte.is_ascii_lowercase() || *byte == b'_');
     let is_short = (1..=REASON_LEN_MAX).contains(&value.len());

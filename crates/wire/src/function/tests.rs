@@ -524,7 +524,7 @@ fn pages_come_back_as_they_were() {
 }
 
 /// A page of a later version has a longer fixed part. Encoded again it said so still, and had the length of this
-/// version's: its names and entries were read from the wrong place. What is encoded is a page of this version.
+/// version's: its names and entries were read from the wrong place. The encoded page is one of this version.
 #[test]
 fn a_page_of_a_later_version_is_encoded_as_one_of_this() {
     let later = |page: &[u8], header_len: usize| {

@@ -119,7 +119,7 @@ pub struct PlaceInSource {
 pub struct Trailer {
     /// How the call ended.
     pub outcome: Outcome,
-    /// What the function returned last, or the negative errno.
+    /// The value that the function returned last, or the negative errno.
     pub returned: i64,
     /// Bytes of the result stream in all.
     pub result_len: u64,
@@ -135,7 +135,7 @@ pub struct Trailer {
     pub back_edges: u64,
     /// Instruction of a trap.
     pub insn: u32,
-    /// What the trap was: a number of `docs/wire.md`.
+    /// The kind of the trap: a number of `docs/wire.md`.
     pub trap_kind: u16,
     /// Region of a trap.
     pub region: u16,
@@ -157,7 +157,7 @@ pub struct Trailer {
     pub log: Vec<String>,
     /// How many more lines it logged.
     pub log_dropped: u64,
-    /// What the function was called on; `None`: not told.
+    /// The data that the function was called on; `None`: not told.
     pub called: Option<Called>,
     /// Bytes that it gave back, before anything is folded; `None`: not told.
     pub output_bytes: Option<u64>,
@@ -178,12 +178,12 @@ pub struct MissingRange {
     pub len: u64,
 }
 
-/// What a function was called on.
+/// The data that a function was called on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Called {
     /// Pieces.
     pub pieces: u64,
-    /// Bytes in all of them: more than the range has where its last record goes on behind it, fewer where none begins.
+    /// Bytes in all of them: more than the range has where its last record continues behind it, fewer where none begins.
     pub input_bytes: u64,
 }
 
