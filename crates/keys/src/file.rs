@@ -224,7 +224,8 @@ fn give_to_owner_above(made: &Path, open: &File) -> io::Result<()> {
 }
 
 /// Makes a file like [`write()`], in the place of one that may be there: that one, or the new one, is there at any time. A link
-/// is followed, and stays. Who could read the old one cannot read the new one, which is its owner's alone before a byte is in it.
+/// is followed, and stays. Anyone who could read the old one cannot read the new one, which is its owner's alone before a byte is
+/// in it.
 pub(crate) fn replace(path: &Path, text: &str) -> Result<(), KeyFileError> {
     let trouble = |error: io::Error| at(path, error.into());
     let real = match path.canonicalize() {

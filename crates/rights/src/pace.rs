@@ -1,7 +1,7 @@
 //! A rate: a bucket of tokens that fills as time passes, which several threads take from.
 //!
 //! It is kept as a time, as in ATM's generic cell rate algorithm (ITU-T I.371): when what was taken so far would have been
-//! earned. A taker before that waits. It may take more than there is, so one large command passes, and the next
+//! earned. A taker that comes before that waits. It may take more than there is, so one large command passes, and the next
 //! waits for it.
 
 use std::sync::atomic::{AtomicU64, Ordering};

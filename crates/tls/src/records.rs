@@ -1,6 +1,6 @@
 //! The records of a channel that has been made (RFC 8446, 5).
 //!
-//! What is sent is copied into its records and sealed there; what came is opened out of the buffer in which it arrived
+//! Data to send is copied into its records and sealed there; data that came is opened out of the buffer in which it arrived
 //! into the caller's. The bytes of NVMe/TCP and the records that carry them have nothing to do with each other's bounds.
 
 use std::fmt;

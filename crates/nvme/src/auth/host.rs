@@ -83,7 +83,7 @@ impl Host {
         Step::Send(HostMessage::Negotiate(offer).to_bytes())
     }
 
-    /// Of what is accepted, what can make the key that is wanted.
+    /// Whether an accepted choice can make the key that is wanted.
     fn offers(&self, hash: Option<Hash>, group: Option<Group>) -> bool {
         self.channel == NO_CHANNEL || makes_key(hash, group)
     }

@@ -1,8 +1,8 @@
 //! In-band authentication: DH-HMAC-CHAP (NVMe Base 8.3.5.5), both sides, without I/O.
 //!
 //! A host proves that it has a key, and a controller, if the host asks for it, that it has another; neither key
-//! travels. [`Controller`] and [`Host`] take the other side's messages and say what comes next. What takes long, an
-//! exponentiation in a group of 2,048 bits or more, and what needs random bytes, they hand out as [`Work`]: whoever
+//! travels. [`Controller`] and [`Host`] take the other side's messages and say what comes next. Slow work, an
+//! exponentiation in a group of 2,048 bits or more, and work that needs random bytes, they hand out as [`Work`]: the code that
 //! drives them carries it out wherever it may take a millisecond, and hands [`Done`] back.
 //!
 //! Keys are [`Secret`]s: wiped when they are dropped, and never shown by `Debug`. Answers are compared in constant time.
@@ -47,8 +47,8 @@ pub struct Accepted {
 }
 
 impl Accepted {
-    /// All hash functions, and the groups that cost an exponentiation a few milliseconds at most. Without a group whoever
-    /// reads along could try weak keys; groups above 4,096 bits make every connection wait.
+    /// All hash functions, and the groups that cost an exponentiation a few milliseconds at most. Without a group an eavesdropper
+    /// could try weak keys; groups above 4,096 bits make every connection wait.
     pub fn usual() -> Self {
         Self { hashes: Hash::ALL.to_vec(), groups: vec![Group::Ffdhe2048, Group::Ffdhe3072, Group::Ffdhe4096] }
     }

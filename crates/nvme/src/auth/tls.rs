@@ -99,7 +99,7 @@ impl TlsSecret {
         if self.key.len() == Hash::Sha256.len_bytes() { Hash::Sha256 } else { Hash::Sha384 }
     }
 
-    /// What TLS is given of it between these two. `None`: the names are too long for an identity of this version.
+    /// The key that TLS is given, derived from it for these two. `None`: the names are too long for an identity of this version.
     pub fn psk(&self, names: &Names, version: IdentityVersion, derivation: Derivation) -> Option<TlsPsk> {
         let hash = self.hash();
         let retained = match self.transform {
@@ -119,7 +119,7 @@ impl TlsSecret {
 }
 
 impl TlsPsk {
-    /// Of a key that authentication made (secure channel concatenation, NVMe Base 8.3.5.5.9): `hash` is that of the
+    /// The TLS key from a key that authentication made (secure channel concatenation, NVMe Base 8.3.5.5.9): `hash` is that of the
     /// authentication, and not SHA-512. `None`: there is none for such a hash function.
     pub fn generated(key: &[u8], hash: Hash, names: &Names) -> Option<Self> {
         if hash == Hash::Sha512 || key.len() != hash.len_bytes() {

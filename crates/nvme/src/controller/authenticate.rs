@@ -12,7 +12,7 @@ use super::request::{MediumId, Operation, Request, Tag};
 use super::slots::Sink;
 
 impl Connection {
-    /// What [`Operation::Authenticate`] asked for is computed. Of a command that ended meanwhile nothing happens.
+    /// Takes the result that [`Operation::Authenticate`] asked for. If the command ended meanwhile, nothing happens.
     pub fn computed(&mut self, _now: Instant, tag: Tag, done: Done) {
         let Some(slot) = self.owed(tag) else { return };
         if !self.can_send() {

@@ -458,8 +458,8 @@ impl Connection {
         self.end(Some(error), State::Closed);
     }
 
-    /// Whoever looks much later than it was asked to stood still: its process was stopped, or its machine. What the host said
-    /// meanwhile may not have been heard, so it has its time once more, and then none before it is heard.
+    /// A caller that looks much later than it was asked to stood still: its process was stopped, or its machine. The host's words
+    /// meanwhile may not have been heard, so the host has its time once more, and then none before it is heard.
     fn excuse(&mut self, now: Instant) -> bool {
         let is_late = self.poll_timeout().is_some_and(|due| now.saturating_duration_since(due) >= LATE);
         if !is_late || std::mem::replace(&mut self.was_late, true) {
@@ -509,7 +509,8 @@ impl Connection {
 
     // -- D: what to do (C, the embedder's answers, is in `reply`) -----------------------------------------------------
 
-    /// What [`poll_request`](Self::poll_request) gives next. It may be left there, and the connection goes on to receive.
+    /// The operation that [`poll_request`](Self::poll_request) gives next. It may be left there; the connection continues to
+    /// receive.
     pub fn next_operation(&self) -> Option<&Operation> {
         self.requests.front().map(|request| &request.operation)
     }

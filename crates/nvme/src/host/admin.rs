@@ -235,7 +235,7 @@ impl Admin {
 
     // -- B: what happened ---------------------------------------------------------------------------------------------
 
-    /// What [`AdminEvent::Compute`] asked for is computed.
+    /// Takes the result that [`AdminEvent::Compute`] asked for.
     pub fn computed(&mut self, now: Instant, done: Done) {
         self.connection.computed(now, done);
         self.advance(now);

@@ -45,7 +45,7 @@ impl Connection {
         self.follow(step);
     }
 
-    /// What [`Event::Compute`] asked for is computed.
+    /// Takes the result that [`Event::Compute`] asked for.
     pub fn computed(&mut self, _now: Instant, done: Done) {
         if self.state == State::Authenticating
             && let Some((host, _)) = &mut self.authentication

@@ -265,7 +265,7 @@ pub struct ProgramDescriptor {
 }
 const _: () = assert!(size_of::<ProgramDescriptor>() == 64);
 
-/// Who put a program into its place of the list (PEOCC).
+/// The party that put a program into its place of the list (PEOCC).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProgramOccupancy {

@@ -39,7 +39,7 @@ unsafe impl Send for Machine {}
 /// The data that callbacks are given, and their findings.
 struct Notes {
     psk: TlsPsk,
-    /// Of what the host sends, and of what the server does.
+    /// The secrets of the data that the host sends, and of the data that the server sends.
     host: Option<Zeroizing<Vec<u8>>>,
     server: Option<Zeroizing<Vec<u8>>>,
 }
@@ -61,7 +61,7 @@ impl Machine {
         let context = context(side)?;
         let failed = || Unavailable::Setup("no connection can be made");
         let suite = if psk.hash == Hash::Sha256 { c"TLS_AES_128_GCM_SHA256" } else { c"TLS_AES_256_GCM_SHA384" };
-        // SAFETY: the context lives for ever. What is made here is freed in `drop`, or below where there is none yet: the two
+        // SAFETY: the context lives for ever. Objects made here are freed in `drop`, or below where there is none yet: the two
         // BIOs belong to the connection once they are set.
         unsafe {
             let ssl = NonNull::new((library.SSL_new)(context.context)).ok_or_else(failed)?;

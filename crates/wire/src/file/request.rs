@@ -149,7 +149,7 @@ pub enum FileRequest<'a> {
     Find {
         /// The directory that `pattern` starts from; `None`: `pattern` starts with an export's name.
         dir: Option<FileHandle>,
-        /// A path with `*`, `?`, `[…]` and `**`. What has that very name is meant, if there is something.
+        /// A path with `*`, `?`, `[…]` and `**`. A file that has that very name is meant, if there is one.
         pattern: &'a [u8],
         /// Empty, or the path of the last record that is known.
         after: &'a [u8],
@@ -317,7 +317,7 @@ impl FileFlags {
     pub const ATTRIBUTES: Self = Self(1 << 10);
     /// A new file that nobody sees until it is published, and that goes with its handle.
     pub const UNNAMED: Self = Self(1 << 11);
-    /// Of a directory, the files in it and in those in it.
+    /// For a directory, the files in it and in those in it.
     pub const RECURSIVE: Self = Self(1 << 12);
     /// Keep nothing of the file in memory: its pages leave the page cache.
     pub const DROP_CACHED: Self = Self(1 << 13);
