@@ -70,7 +70,7 @@ pub(super) enum Moved {
 }
 
 impl Moved {
-    /// The parts to be moved of data that does not travel with its command.
+    /// The transfer to make for data that does not travel with its command.
     pub(super) fn new(data: Data) -> Self {
         match data {
             Data::None => Self::None,

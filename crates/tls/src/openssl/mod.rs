@@ -32,8 +32,8 @@ pub(crate) struct Machine {
     side: Side,
 }
 
-// SAFETY: OpenSSL's objects may be used by any thread, by one at a time; `Machine` is used through `&mut`. What they share
-// with others, the context, OpenSSL itself guards.
+// SAFETY: OpenSSL's objects may be used by any thread, by one at a time; `Machine` is used through `&mut`. OpenSSL itself guards
+// what they share with others, the context.
 unsafe impl Send for Machine {}
 
 /// The data that callbacks are given, and their findings.
