@@ -59,7 +59,7 @@ enum Names {
 const OPEN: u32 = FileFlags::READ.0 | FileFlags::WRITE.0 | FileFlags::NO_FOLLOW.0;
 const FIND: u32 = FileFlags::RECURSIVE.0 | FileFlags::LINKS.0 | FileFlags::ATTRIBUTES.0;
 const CREATE: u32 = FileFlags::EXCLUSIVE.0 | FileFlags::TRUNCATE.0 | FileFlags::UNNAMED.0;
-/// The flags that are allowed for a file that is to have no name.
+/// The other flags that are allowed for a file that is to have no name.
 const UNNAMED: u32 = FileFlags::UNNAMED.0 | FileFlags::READ_WRITE.0;
 
 #[rustfmt::skip]
