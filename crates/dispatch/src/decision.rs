@@ -1,4 +1,4 @@
-//! What was decided, and why.
+//! The decision and its reason.
 
 use crate::model::{Estimate, Side};
 use std::fmt;
@@ -10,7 +10,7 @@ pub enum Plan {
     Host,
     /// At the device.
     Device,
-    /// What the host holds on the host, the rest at the device, at the same time.
+    /// The bytes that the host holds on the host, the rest at the device, at the same time.
     Split,
     /// All of it on both sides, to measure them. Either result is the result.
     Both,
@@ -59,7 +59,7 @@ pub struct Probe {
     /// Of how many bytes: of those that the host does not hold, as long as there are any.
     pub len_bytes: u64,
     /// Whether the request runs there instead of by the plan, as a write does, all of it; else a part runs there
-    /// besides, and its result is dropped. Of a write nothing is written then, and what the function took is told by
+    /// besides, and its result is dropped. A write then writes nothing, and what the function took is told by
     /// [`rehearse`](crate::Dispatcher::rehearse).
     pub instead: bool,
 }
@@ -154,7 +154,7 @@ impl fmt::Display for Reason {
 pub struct Decision {
     /// Where.
     pub plan: Plan,
-    /// What is run on the other side to measure it.
+    /// The probe that is run on the other side to measure it.
     pub probe: Option<Probe>,
     /// Why.
     pub reason: Reason,

@@ -75,7 +75,7 @@ pub struct Variables {
     pub beta: f64,
 }
 
-/// What a request asks for, exactly.
+/// The exact work that a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// Which way.
@@ -159,7 +159,7 @@ pub struct Estimate {
     pub host_s: f64,
     /// All of it at the device.
     pub device_s: f64,
-    /// What the host holds there, the rest at the device, at the same time; if that can be.
+    /// The bytes that the host holds there, the rest at the device, at the same time; if that can be.
     pub split_s: Option<f64>,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a file and a function.
+//! The measurements of a file and a function.
 
 use crate::Request;
 use crate::decision::{Decision, Plan, Reason};
@@ -9,7 +9,7 @@ use crate::probing::{INTERVAL_MAX, SETTLED};
 use crate::window::Window;
 use std::collections::VecDeque;
 
-/// What a request, or a part of one, took on a side.
+/// The measured cost of a request, or of a part of one, on a side.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Observation {
     /// Where it ran.
@@ -133,7 +133,7 @@ struct Recall {
     recalled: [bool; 2],
 }
 
-/// What the adaptive policy remembers of its probes.
+/// The adaptive policy's memory of its probes.
 #[derive(Debug)]
 pub(crate) struct Probing {
     /// Time that may be spent on probes.
@@ -187,7 +187,7 @@ impl Pair {
         self.sides[side as usize].run.count()
     }
 
-    /// Starts measuring anew.
+    /// Starts measuring again.
     pub(crate) fn restart(&mut self) {
         self.sides = Default::default();
         self.alpha.restart();
@@ -214,7 +214,7 @@ impl Pair {
         }
         self.requests = self.requests.max(learnt.requests);
         let interval = learnt.interval.clamp(1, INTERVAL_MAX);
-        // What was kept may come from anywhere.
+        // The kept values may come from anywhere.
         let since = learnt.since.min(INTERVAL_MAX);
         let (credit_s, free) = (learnt.credit_s, learnt.free.min(SETTLED));
         self.probing = Probing { credit_s, since, interval, free, ..Probing::default() };
@@ -293,7 +293,7 @@ impl Pair {
         Some(costs.time_s(o.len_bytes as f64, o.input_bytes as f64, o.output_bytes as f64) + o.round_trip_s)
     }
 
-    /// What a call took that shared its side: better than to know nothing of it.
+    /// The cost of a call that shared its side: better than knowing nothing of it.
     pub(crate) fn observe_shared(&mut self, o: &Observation) {
         self.observe_any(o);
         self.sides[o.side as usize].shared = self.measured(o.side) > 0;
@@ -318,7 +318,7 @@ impl Pair {
         let terms_s = o.terms_s();
         let sum_s: f64 = terms_s.iter().sum();
         let side = &mut self.sides[o.side as usize];
-        // What a fetch of another length than all before takes was not known. It can only be faster than was thought.
+        // The cost of a fetch of a new length was not known. It can only be faster than was thought.
         let known = o.input_bytes == 0 || side.input.knows(o.input_bytes);
         let surprise =
             predicted_s.map_or(0, |p| i32::from(known && sum_s > p * SURPRISE) - i32::from(sum_s * SURPRISE < p));
@@ -340,7 +340,7 @@ impl Pair {
         self.take_in(o);
     }
 
-    /// So many surprises in a row are no outliers: the world has changed. What is known of a side is then what its last
+    /// So many surprises in a row are not outliers: the world has changed. A side is then known only by what its last
     /// measurements say: one alone may be an outlier of the new world.
     fn begin_anew(&mut self, o: &Observation, faster: bool, kept: usize) {
         let recent = std::mem::take(&mut self.recall.recent[o.side as usize]);

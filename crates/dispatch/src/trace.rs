@@ -18,12 +18,12 @@
 use crate::model::Side;
 use crate::pair::Observation;
 
-/// Why a text is no trace.
+/// Why a text is not a trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TraceError {
     /// Which line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The problem with it.
     pub problem: &'static str,
 }
 
