@@ -3,7 +3,7 @@
 //! The format is that of `numpy.lib.format`, versions 1 to 3. Its header is a Python dictionary of three keys, of which only
 //! what NumPy itself writes is understood.
 
-/// What a file begins with.
+/// The first bytes of a file.
 pub(crate) const MAGIC: [u8; 6] = *b"\x93NUMPY";
 /// The longest header that is read: that of an array of some hundred named fields.
 pub(crate) const HEADER_LEN_MAX: usize = 64 << 10;
@@ -11,7 +11,7 @@ pub(crate) const HEADER_LEN_MAX: usize = 64 << 10;
 /// Instead of a text, `descr` is a list of fields.
 const STRUCTURED: &str = "it holds a structured array: save one field of it, or elements of bytes, as by a.view('V8')";
 
-/// What a header says.
+/// The content of a header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Npy {
     /// Where the elements begin.
@@ -24,7 +24,7 @@ pub(crate) struct Npy {
     pub(crate) is_fortran: bool,
 }
 
-/// What an array's elements are.
+/// The type of an array's elements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Element {
     /// As the header has it, such as `<f8`.
@@ -35,7 +35,7 @@ pub(crate) struct Element {
     pub(crate) is_big_endian: bool,
 }
 
-/// What the first bytes of a file say.
+/// The meaning of the first bytes of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Head {
     /// It is not of this format.
@@ -48,7 +48,7 @@ pub(crate) enum Head {
 /// Reads a header from the first bytes of a file.
 ///
 /// # Errors
-/// The magic is there, and what follows is no header.
+/// The magic is there, and what follows is not a header.
 pub(crate) fn head(bytes: &[u8]) -> Result<Head, String> {
     let Some(rest) = bytes.strip_prefix(&MAGIC[..]) else { return Ok(Head::Other) };
     let (text_start, text_len) = match rest {
@@ -115,7 +115,7 @@ fn element(descr: &str) -> Result<Element, String> {
     Ok(Element { descr: descr.to_owned(), kind, len_bytes, is_big_endian: order == '>' && len_bytes > 1 })
 }
 
-/// What is left of a Python literal.
+/// The rest of a Python literal.
 struct Literal<'t> {
     rest: &'t str,
 }

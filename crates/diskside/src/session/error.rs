@@ -66,7 +66,7 @@ pub enum SessionError {
     File {
         /// Which one.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A local file could not be opened.
@@ -74,7 +74,7 @@ pub enum SessionError {
     Open {
         /// Which one.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// A local file could not be written; the error names it.
@@ -96,7 +96,7 @@ pub enum SessionError {
         /// Why, and what can be done instead.
         why: String,
     },
-    /// What the file holds is not what the function takes.
+    /// The file's content is not what the function takes.
     #[error("{name}: {why}")]
     Input {
         /// Which one.
@@ -124,7 +124,7 @@ pub enum SessionError {
     Traversal {
         /// Over which files.
         name: String,
-        /// What kind of failure it was.
+        /// The kind of failure.
         kind: FailureKind,
         /// The errno that the function returned, positive, that stands for what it asked for, or that a read failed with.
         errno: Option<i32>,
@@ -172,7 +172,7 @@ pub enum FailureKind {
 }
 
 impl SessionError {
-    /// What kind of failure it is, the same wherever the function ran. The text has the place in the input,
+    /// The kind of failure, the same wherever the function ran. The text has the place in the input,
     /// the instruction and the source line.
     #[must_use]
     pub fn kind(&self) -> FailureKind {
@@ -291,7 +291,7 @@ fn listed(failures: &[ServerFailure]) -> String {
     failures.iter().map(ServerFailure::to_string).collect::<Vec<_>>().join("; ")
 }
 
-/// Of a target: whether it is asked for volumes or for exports makes no difference.
+/// The address of a target: whether it is asked for volumes or for exports makes no difference.
 fn address(target: &str) -> &str {
     target.split_once("://").map_or(target, |(_, address)| address)
 }

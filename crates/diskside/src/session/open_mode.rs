@@ -1,6 +1,6 @@
-//! What files are opened for.
+//! The purpose that files are opened for.
 
-/// What a file is opened for.
+/// The purpose that a file is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenMode {
     /// Reading.
