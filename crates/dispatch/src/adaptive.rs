@@ -5,14 +5,14 @@
 //!   the last one was. Of several requests at once one goes to the side that is slower for it alone only when that
 //!   looks faster by a fifth than to wait for the others.
 //! * **Probes.** A part of the request, 1/256 of it and at least 128 KiB, runs on the other side besides the plan, and its
-//!   result is dropped: what is run only to measure is no part of an answer, because it is no piece of the request's grid.
+//!   result is dropped: a run only to measure is not part of an answer, because it is not a piece of the request's grid.
 //!   Requests of a few MiB are over before a probe could pay, so the first 16 of them that take little time are not
 //!   probed. Bytes are
 //!   written once: to measure the host for a write, the function runs there over a part and its output is
 //!   dropped, since what the output would take is known from the device's link and medium; to measure
 //!   the device, a write runs there instead.
-//! * **Their cost.** Each request adds 0.4 % of its time, without what it waits for others, to a credit; a probe takes all of the time that
-//!   it is expected to need out of it. So probing takes less than 0.5 % of the time, but for the first
+//! * **Their cost.** Each request adds 0.4 % of its time, without what it waits for others, to a credit; a probe takes all of the
+//!   time that it is expected to need out of it. So probing takes less than 0.5 % of the time, but for the first
 //!   three measurements of a side, of which one may be wrong, and for the one probe that confirms a surprise.
 //!   A probe of a device that others keep busy waits as any call does, and that is paid for, too.
 //! * **What they tell.** A small part takes its latency as a whole request does: what fetching takes whatever its length is
@@ -36,7 +36,7 @@ pub const PROBE_SHARE: f64 = 0.004;
 const PROBE_PARTS: u64 = 256;
 /// Shorter probes measure what a request costs whatever its length.
 pub const PROBE_LEN_MIN_BYTES: u64 = 128 << 10;
-/// Of shorter requests a probe is no small part.
+/// A probe is not a small part of shorter requests.
 const PROBED_LEN_MIN_BYTES: u64 = 4 << 20;
 /// So many shorter requests come before the first probe, unless one takes longer than this.
 const SHORT_REQUESTS: u64 = 16;
@@ -48,7 +48,7 @@ const TIE: f64 = 1.03;
 const AWAY: f64 = 0.8;
 /// A first measurement waits no longer than this share of a request.
 const WAIT_SMALL: f64 = 0.05;
-/// What both sides at once must gain.
+/// The gain that both sides at once must bring.
 const SPLIT_GAIN: f64 = 0.95;
 /// Probes without an answer double the pause to the next, up to this.
 const UNANSWERED_MAX: u64 = 1024;
@@ -86,7 +86,7 @@ pub(crate) fn decide(
     probing.credit_s = (probing.credit_s + PROBE_SHARE * own_s).min(CREDIT_REQUESTS_MAX * PROBE_SHARE * own_s);
     if let Some(side) = plan.side().map(Side::other) {
         let probe = part(request, side);
-        // However short it is, it waits for its turn; but then a first measurement is no small thing any more.
+        // However short it is, it waits for its turn; but then a first measurement is not a small thing any more.
         let waits_s = waiting_s[side as usize];
         let share = probe.len_bytes as f64 / request.len_bytes.max(1) as f64;
         let expected_s = (estimate.on(side) - waits_s) * share + waits_s;
@@ -110,7 +110,7 @@ pub(crate) fn decide(
 /// A side, or a term of it, was never measured: measure it by a part.
 fn first(pair: &mut Pair, request: &Request) -> Decision {
     let fetches = request.direction == Direction::Read && request.cached_bytes < request.len_bytes;
-    // The requests that were first may still run: what only their probes said is no reason to leave their side.
+    // The requests that were first may still run: what only their probes said is not a reason to leave their side.
     let known =
         |side: Side| pair.costs(side, side == Side::Device || fetches).is_some() && pair.knows_whole(side, request);
     let side = match (known(Side::Host), known(Side::Device)) {
@@ -160,7 +160,7 @@ fn probe_is_small(request: &Request, plan: Plan) -> bool {
     !is_short && plan.side().is_some_and(|side| part(request, side.other()).len_bytes < request.len_bytes)
 }
 
-/// The part of a request that measures a side. What is written is written once.
+/// The part of a request that measures a side. Data is written only once.
 fn part(request: &Request, side: Side) -> Probe {
     if request.direction == Direction::Write && side == Side::Device {
         return Probe { side, len_bytes: request.len_bytes, instead: true };

@@ -104,7 +104,7 @@ pub struct Conditions {
     pub device_running: u32,
     /// Those that run on the host, over the same link.
     pub host_running: u32,
-    /// How long a turn is waited for at the device, whoever uses it: [`Waits::turn_s`].
+    /// How long a turn is waited for at the device, no matter who uses it: [`Waits::turn_s`].
     pub device_turn_s: f64,
     /// Bytes of a turn, the chunk of a call; 0: a call is one turn.
     pub turn_len_bytes: u64,
@@ -131,7 +131,7 @@ impl Default for Conditions {
 pub enum Link {
     /// Commands and data pass.
     Up,
-    /// The connection is being made anew.
+    /// The connection is being made again.
     Lost,
     /// Data passes; the device runs no functions, or not this one.
     NoCompute,
