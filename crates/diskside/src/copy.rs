@@ -224,7 +224,7 @@ struct Piece {
     future: RequestFuture,
 }
 
-/// Why the copy does not simply go on.
+/// Why the copy does not simply continue.
 enum Stopped {
     Failed(CopyError),
     /// What was not durable may be gone.
@@ -232,7 +232,7 @@ enum Stopped {
 }
 
 impl Stopped {
-    /// Of what is written once.
+    /// For data that is written once.
     fn for_good(self, offset: u64) -> CopyError {
         match self {
             Self::Failed(error) => error,

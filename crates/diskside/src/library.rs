@@ -15,7 +15,7 @@ pub enum ResolveError {
     /// Neither a shipped function nor a path.
     #[error("no function is called `{name}`{}; `diskside functions` lists them; a path to an object ends in .o, one to C source in .c", did_you_mean(.near))]
     Unknown {
-        /// What was asked for.
+        /// The name that was asked for.
         name: String,
         /// Names like it.
         near: Vec<&'static str>,
@@ -25,7 +25,7 @@ pub enum ResolveError {
     Read {
         /// Which file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
     /// An object, where raw bytecode was said to be.

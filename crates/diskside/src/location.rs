@@ -81,7 +81,7 @@ pub enum LocationError {
     Long {
         /// The URL, cut.
         text: String,
-        /// Of the path.
+        /// The length of the path.
         len_bytes: usize,
     },
     /// Not a volume.
@@ -109,7 +109,7 @@ pub enum LocationError {
     Export {
         /// The URL.
         text: String,
-        /// What is wrong with its host or port.
+        /// The problem with its host or port.
         source: UrlError,
     },
 }
@@ -137,7 +137,7 @@ impl FromStr for Location {
 impl TryFrom<&OsStr> for Location {
     type Error = LocationError;
 
-    /// Of a path of any bytes; a URL of an export may have any in its path, too.
+    /// Accepts a path of any bytes; a URL of an export may have any in its path, too.
     fn try_from(text: &OsStr) -> Result<Self, LocationError> {
         if let Some(text) = text.to_str() {
             return text.parse();
@@ -173,7 +173,7 @@ impl FromStr for ExportUrl {
     }
 }
 
-/// The bytes that a path in a URL stands for.
+/// The bytes that a path in a URL means.
 fn decoded(text: &str) -> Vec<u8> {
     let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16)).map(|digit| digit as u8);
     let mut bytes = Vec::with_capacity(text.len());
@@ -189,13 +189,13 @@ fn decoded(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// A name or a path of any bytes as text, as URLs of exports have it: what is no UTF-8, control characters and `%` are `%` and two
-/// hexadecimal digits for each byte.
+/// A name or a path of any bytes as text, as URLs of exports have it: bytes that are not UTF-8, control characters and `%` are
+/// `%` and two hexadecimal digits for each byte.
 #[derive(Clone, Copy, Debug)]
 pub struct PathText<'a>(pub &'a [u8]);
 
 impl PathText<'_> {
-    /// With escapes for the bytes alone that are no UTF-8, so that what was escaped stays so.
+    /// With escapes only for the bytes that are not UTF-8, so that what was escaped stays so.
     fn escaped_bytes(self) -> String {
         let escape = |bytes: &[u8]| bytes.iter().map(|byte| format!("%{byte:02X}")).collect::<String>();
         self.0.utf8_chunks().map(|chunk| chunk.valid().to_owned() + &escape(chunk.invalid())).collect()

@@ -42,7 +42,7 @@ pub(crate) fn object_of(code: &[u8], kind: Kind) -> Result<Vec<u8>, object::writ
     object.write()
 }
 
-/// What the function is called.
+/// The name of the function.
 const NAME: &str = "raw";
 
 /// Where functions begin: at the first instruction, and where calls go to. One that goes nowhere is the verifier's to refuse.
@@ -57,7 +57,7 @@ fn functions(code: &[u8]) -> BTreeSet<usize> {
             let target = usize::try_from(at as i64 + 1 + i64::from(offset)).ok();
             starts.extend(target.filter(|target| *target < slots.len()));
         }
-        // Its second half is no instruction.
+        // Its second half is not an instruction.
         at += if opcode == OP_LDDW { 2 } else { 1 };
     }
     starts

@@ -34,7 +34,7 @@ impl std::fmt::Display for Value {
     }
 }
 
-/// The fields that each row has, in order. A flexible array at the end is no field: its elements
+/// The fields that each row has, in order. A flexible array at the end is not a field: its elements
 /// follow the first row. Hidden members are none either.
 pub fn columns(schema: &ArgSchema) -> impl Iterator<Item = &ArgField> {
     schema.fields.iter().filter(|f| !(f.is_hidden || f.is_array && f.count == 0))

@@ -280,7 +280,7 @@ fn a_new_file_is_made_of_bytes_that_are_sent() {
     }
 }
 
-/// Of a run at the volume that failed nothing was written, of one through the file system what stood before the failure.
+/// A failed run at the volume wrote nothing, one through the file system wrote what stood before the failure.
 #[test]
 fn what_stands_before_a_failure_is_written_on_either_side() {
     const SOURCE: &str = "#include \"diskside.h\"

@@ -1,4 +1,4 @@
-//! Copies of a session's file, which go on at another server if its URL names several.
+//! Copies of a session's file, which continue at another server if its URL names several.
 
 use super::{CopyError, End, copy_in_order};
 use crate::session::{File, Resumed, SessionError};
@@ -18,8 +18,8 @@ pub enum FileCopyError {
 
 /// Copies all of one version of a file to what takes bytes only in their order. Counts bytes in `done`.
 ///
-/// If the server of several vanishes, the file is read again from its beginning at another one: the bytes that were written before
-/// have to be the same there.
+/// If the server of several vanishes, the file is read again from its beginning at another one: the bytes that were written
+/// before have to be the same there.
 ///
 /// # Errors
 /// Why it was not copied.

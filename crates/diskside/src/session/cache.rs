@@ -1,6 +1,6 @@
 //! Blocks of files of exports that the host keeps, and reading through them.
 //!
-//! A block belongs to a version of a file. Whoever reads asks the target first which version is the
+//! A block belongs to a version of a file. A reader asks the target first which version is the
 //! current one; a file that changed so recently that a further change might not show (RECENT) is not
 //! looked up. So what was kept is used only if the target would give the same.
 

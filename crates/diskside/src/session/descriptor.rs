@@ -44,7 +44,7 @@ impl Descriptor {
             return Ok(this);
         }
         // The length of a device is found by its position, which must stay where the caller has it; and bytes that are not
-        // aligned are no matter for O_DIRECT.
+        // aligned do not matter for O_DIRECT.
         let own = rustix::fs::open(this.path(), access | OFlags::CLOEXEC, Mode::empty())?;
         Ok(Self { open: Arc::new(own) })
     }

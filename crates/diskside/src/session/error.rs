@@ -126,7 +126,7 @@ pub enum SessionError {
         name: String,
         /// The kind of failure.
         kind: FailureKind,
-        /// The errno that the function returned, positive, that stands for what it asked for, or that a read failed with.
+        /// The errno that the function returned, positive, that represents what it asked for, or that a read failed with.
         errno: Option<i32>,
         /// The step, and what was wrong there.
         why: String,
@@ -225,7 +225,8 @@ impl SessionError {
         Self::Device { name: name.to_owned(), source }
     }
 
-    /// As [`device`](Self::device), of a call over a file that the target calls `known`: the message has the name that it has here.
+    /// As [`device`](Self::device), of a call over a file that the target calls `known`: the message has the name that it has
+    /// here.
     pub(super) fn device_over(name: &str, known: &str, mut source: FunctionError) -> Self {
         if let FunctionError::Failed(trailer) = &mut source {
             let place = trailer.place.map(|place| format!(", bytes {}..{}: ", place.offset, place.offset + place.len));

@@ -196,9 +196,9 @@ impl File {
         }
     }
 
-    /// How the version that it has now is read by position, and its length. If the target of an export is started anew
-    /// meanwhile, reads go on; if the file is another one then, they fail. If the server of several vanishes, reads go on in the copy
-    /// at another one that has the same length and the same time of its last change; with another copy they fail.
+    /// How the version that it has now is read by position, and its length. If the target of an export is restarted
+    /// meanwhile, reads continue; if the file is another one then, they fail. If the server of several vanishes, reads continue
+    /// in the copy at another one that has the same length and the same time of its last change; with another copy they fail.
     pub fn version_io(&self) -> Result<(Arc<dyn AsyncIo>, u64), SessionError> {
         let Some(copied) = &self.copied else { return self.version_of_copy().map(|(io, now)| (io, now.len_bytes)) };
         let (at, len_bytes) = self.version_at(copied)?;

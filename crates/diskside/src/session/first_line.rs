@@ -41,7 +41,7 @@ fn is_stream(path: &Path) -> bool {
     kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket() || kind.is_char_device())
 }
 
-/// The line that the bytes begin with; `None`: it goes on behind them.
+/// The line that the bytes begin with; `None`: it continues behind them.
 fn line_of(bytes: &[u8], is_all: bool) -> Option<&[u8]> {
     let line = match bytes.iter().position(|byte| *byte == b'\n') {
         Some(end) => &bytes[..end],

@@ -235,7 +235,7 @@ impl KernelRequest {
         Ok(call.wait())
     }
 
-    /// Whether the target has said that it did not begin, because it has forgotten something. Has that anew.
+    /// Whether the target has said that it did not begin, because it has forgotten something. Gets that again.
     fn can_repeat(&self, link: &Arc<Link>, error: &FunctionError) -> Result<bool, SessionError> {
         if is_lost_program(error) {
             link.forget_programs();

@@ -1,7 +1,7 @@
 //! What was learnt of functions at targets, kept in files for the next process.
 //!
 //! A file for each target and function, a few hundred bytes of it ([`Learnt`]). Files are replaced whole, so writers at the
-//! same time leave one of theirs. A file that says nothing sensible, or is gone, costs nothing but measuring anew.
+//! same time leave one of theirs. A file that says nothing sensible, or is gone, costs nothing but measuring again.
 
 use diskside_dispatch::{Learnt, TEXT_LEN_MAX_BYTES};
 use diskside_outfile::write_private;
@@ -30,7 +30,7 @@ pub(super) struct Subject {
 #[derive(Debug)]
 pub(super) struct LearntFiles {
     directory: PathBuf,
-    /// Pairs of this session by the subject whose file they belong to: the last one used stands for it.
+    /// Pairs of this session by the subject whose file they belong to: the last one used represents it.
     used: Mutex<HashMap<Subject, diskside_dispatch::PairId>>,
 }
 

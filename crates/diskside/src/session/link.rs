@@ -40,7 +40,7 @@ pub(super) struct Link {
 /// Short runs that are under way at a target; half of the calls that a queue of 128 entries lets wait.
 const SHORT_RUNS_MAX: usize = 32;
 
-/// A program at the target. Who holds it has a call under way, or a request prepared: it stays there meanwhile.
+/// A program at the target. A holder of it has a call under way, or a request prepared: it stays there meanwhile.
 #[derive(Debug)]
 pub(super) struct LoadedProgram {
     /// Its index.

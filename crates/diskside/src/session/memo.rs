@@ -1,4 +1,4 @@
-//! Values that take long to make, each made once: whoever wants another one meanwhile does not wait.
+//! Values that take long to make, each made once: a caller that wants another one meanwhile does not wait.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -119,7 +119,7 @@ impl<K, V> Default for Memo<K, V> {
     }
 }
 
-/// A value that is being made. However that ends, those that wait for it go on.
+/// A value that is being made. However that ends, those that wait for it continue.
 struct Attempt<'a, K: Clone + Eq + Hash, V: Clone> {
     memo: &'a Memo<K, V>,
     key: &'a K,

@@ -1,4 +1,4 @@
-//! One version of a file of an export, read by position also when its target is started anew meanwhile.
+//! One version of a file of an export, read by position also when its target is restarted meanwhile.
 
 use diskside_host::drive;
 use diskside_host::function::{FunctionError, RemoteFile};
@@ -12,7 +12,7 @@ const READS_MAX: u32 = 4;
 const CHANGED: &str = "another version of the file is there now, as it was replaced or its server started anew: what was read before \
                        does not belong to it; begin again";
 
-/// Of a copy at another server.
+/// The error for a copy at another server.
 pub(super) const COPY_DIFFERS: &str = "its server vanished, and the copy at another one has another length or another time of its last change: begin again";
 
 /// Whether a read by [`version_io`](super::File::version_io) failed because another version of the file is there now.
@@ -22,7 +22,7 @@ pub fn is_another_version(error: &io::Error) -> bool {
     told.contains(CHANGED) || told.contains(COPY_DIFFERS)
 }
 
-/// A file of an export whose handle is had anew when the target has forgotten it.
+/// A file of an export whose handle is obtained again when the target has forgotten it.
 pub(super) trait Reopened: Send + Sync {
     /// Its handle, as far as is known.
     fn handle(self: Arc<Self>) -> RequestFuture<Result<RemoteFile, FunctionError>>;

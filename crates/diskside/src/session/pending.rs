@@ -1,4 +1,4 @@
-//! Work that goes on elsewhere.
+//! Work that continues elsewhere.
 
 use super::error::SessionError;
 use super::run::RunOptions;
@@ -21,7 +21,7 @@ pub struct Pending<T> {
     cancels: Cancels,
 }
 
-/// What stops the request, also when it is dropped.
+/// The token that stops the request, also when it is dropped.
 #[derive(Debug)]
 struct Cancels(Option<CancelToken>);
 
@@ -57,7 +57,7 @@ impl Cancellable {
         Pending { future, cancels: Cancels(Some(cancel)) }
     }
 
-    /// One that goes on by itself when what it waits for has come: it neither sleeps nor computes for long.
+    /// One that continues by itself when what it waits for has come: it neither sleeps nor computes for long.
     pub(super) fn steps<T, F>(self, work: impl FnOnce(RunOptions) -> F) -> Pending<T>
     where
         T: Send + 'static,
@@ -129,7 +129,7 @@ impl<T> Pending<T> {
 
 impl Cancels {
     fn cancel(&self) {
-        // Of a request that is over nobody hears it.
+        // Nobody hears it for a request that is over.
         if let Some(token) = &self.0 {
             token.cancel();
         }

@@ -40,7 +40,7 @@ pub(super) enum Place {
     },
 }
 
-/// A file of an export. It may be opened only when it is used; its handle is had anew when the target has forgotten it.
+/// A file of an export. It may be opened only when it is used; its handle is obtained again when the target has forgotten it.
 #[derive(Debug)]
 pub(super) struct Remote {
     pub(super) link: Arc<Link>,
@@ -60,7 +60,7 @@ pub(super) struct Remote {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Now {
     pub(super) len_bytes: u64,
-    /// Of a file of an export.
+    /// For a file of an export.
     pub(super) version: Option<u64>,
     /// Whether what is kept of this version may be used.
     pub(super) keep: bool,
@@ -134,7 +134,7 @@ impl Place {
         })
     }
 
-    /// Of a local file: the volume that it is on, or why functions cannot run over it there.
+    /// For a local file: the volume that it is on, or why functions cannot run over it there.
     pub(super) fn mounted(&self, session: &Session) -> Option<Result<&Mounted, &Refusal>> {
         let Self::Local { path, descriptor, mounted, .. } = self else { return None };
         Some(mounted.get_or_init(|| Mounted::find(session, path, descriptor.as_ref())).as_ref())
@@ -177,7 +177,7 @@ impl Place {
         }
     }
 
-    /// Of a file whose target cannot be reached: what it was when that was asked last.
+    /// For a file whose target cannot be reached: what it was when that was asked last.
     pub(super) fn seen_before_loss(&self) -> Option<Now> {
         match self {
             Self::Export(remote) if remote.link.is_lost() => {

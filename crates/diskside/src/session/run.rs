@@ -119,7 +119,7 @@ struct Job<'a> {
     compressed: Option<Compressed>,
     /// The device cannot be reached, and this session holds what it needs of the file.
     held: bool,
-    /// Of a read; `None`: each part is a request of its own.
+    /// For a read; `None`: each part is a request of its own.
     grid: Option<Grid>,
     /// Whether the outputs of pieces come as they are, to be folded in order.
     frames: bool,
@@ -191,7 +191,7 @@ fn mounted<'f>(
     Err(SessionError::NoDevice { name: file.inner.name.clone(), why })
 }
 
-/// A file of this machine has no device but this machine: whoever insists on one is told so.
+/// A file of this machine has no device but this machine: a caller that insists on one is told so.
 const NO_DEVICE: &str = "it is on this machine, and no target serves it, so there is no device to run at: choose auto or \
     host, or serve its directory (diskside serve --export NAME=DIRECTORY) and name it by diskside://HOST/NAME/PATH";
 
@@ -276,7 +276,7 @@ fn read_once(
     };
     let decision = job.decide(&request)?;
     let segments = cut(&range, &cached, &pieces, decision.plan);
-    // Of what is compressed nothing can be measured with a part.
+    // Nothing can be measured with a part of compressed data.
     let probe = decision.probe.filter(|probe| compressed.is_none() && !probe.instead);
     let probe = probe.map(|probe| (probe_range(&range, &cached, split, probe.len_bytes), probe.side));
     match out {
@@ -387,7 +387,7 @@ impl<'a> Job<'a> {
     }
 
     fn choose(&mut self, request: &Request) -> Result<Decision, SessionError> {
-        // Who needs nothing of the device does not wait until it has the function.
+        // A request that needs nothing of the device does not wait until it has the function.
         let needs_none = request.told.is_none() && request.effect_free && request.cached_bytes == request.len_bytes;
         let is_lost = request.told.is_none() && self.is_cut_off();
         let state = if is_lost { Some(LinkState::Lost) } else { needs_none.then_some(LinkState::Up) };

@@ -15,7 +15,7 @@ pub(super) struct Segment {
 /// Most parts that a request is cut into: short cached runs are not worth a call of their own.
 const SEGMENTS_MAX: usize = 16;
 
-/// So much of what the host holds it leaves to the device at an end: there a delimited record may go on behind, and all of a
+/// So much of what the host holds it leaves to the device at an end: there a delimited record may continue behind, and all of a
 /// block would be fetched for the rest of it.
 const RECORD_ROOM: u64 = 64 << 10;
 /// And at a start, where it looks at what is before.

@@ -1,12 +1,12 @@
-//! Files of exports that were short when a function ran over them last: one that runs over them again need not open them, nor look
-//! at them, to know that a round trip takes longer than anything else.
+//! Files of exports that were short when a function ran over them last: one that runs over them again need not open them, nor
+//! look at them, to know that a round trip takes longer than anything else.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// How long a file is at most that is short.
 pub(super) const SHORT_LEN_MAX: u64 = 256 << 10;
-/// Files that are known. When there are more, all are found out anew.
+/// Files that are known. When there are more, all are found out again.
 const FILES_MAX: usize = 4096;
 
 /// Lengths of short files, by the files' numbers.

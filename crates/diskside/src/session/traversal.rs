@@ -249,7 +249,7 @@ impl Request {
         Ok(call.wait())
     }
 
-    /// Whether a request that failed so may succeed now. Has anew what the target has forgotten.
+    /// Whether a request that failed so may succeed now. Gets again what the target has forgotten.
     fn can_repeat(&self, link: &Arc<Link>, error: &FunctionError) -> Result<bool, SessionError> {
         if is_lost_program(error) || error.is_loss() {
             link.forget_programs();
@@ -318,7 +318,7 @@ impl Request {
     fn failed_there(&self, error: FunctionError) -> SessionError {
         let errno = error.errno();
         match error {
-            // Of a function that was begun, not of a file that could not be used.
+            // For a function that was begun, not for a file that could not be used.
             FunctionError::Failed(trailer) if trailer.outcome == Outcome::Errno => {
                 let (name, why) = (self.name(), trailer.message);
                 SessionError::Traversal { name, kind: FailureKind::Returned, errno, why }

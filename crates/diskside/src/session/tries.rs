@@ -48,7 +48,7 @@ struct Tried {
     losses: u32,
 }
 
-/// Why a try cannot go on.
+/// Why a try cannot continue.
 enum Stop {
     /// Another one may.
     Again,

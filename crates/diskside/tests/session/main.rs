@@ -273,8 +273,8 @@ fn arguments_reach_the_device_and_errors_come_back_typed() {
     assert_eq!(missing.function().and_then(diskside::host::function::FunctionError::errno), Some(2), "{missing}");
 }
 
-/// Where the caller did not say where a function runs, one over a short file took three round trips, however often it was asked for:
-/// two were for opening the file and for looking at it. Of one that was short the last time, the target does that itself.
+/// Where the caller did not say where a function runs, one over a short file took three round trips, however often it was asked
+/// for: two were for opening the file and for looking at it. Of one that was short the last time, the target does that itself.
 #[test]
 fn a_short_file_that_a_function_ran_over_before_takes_one_round_trip() {
     let served = Served::new();
@@ -326,9 +326,9 @@ fn a_short_file_that_a_function_ran_over_before_takes_one_round_trip() {
     assert!(run("plain", Where::Auto).1 > least);
 }
 
-/// A function over a short file took as long as four round trips, three of which were for opening and looking. Of a file that is to
-/// be opened late its target is told the path instead, and does all of that itself: the result, what is told of it and errors are
-/// the same.
+/// A function over a short file took as long as four round trips, three of which were for opening and looking. Of a file that is
+/// to be opened late its target is told the path instead, and does all of that itself: the result, what is told of it and errors
+/// are the same.
 #[test]
 fn a_file_that_is_opened_late_is_the_same_to_a_function_at_its_target() {
     let served = Served::new();
@@ -374,8 +374,8 @@ fn a_file_that_is_opened_late_is_the_same_to_a_function_at_its_target() {
     assert_eq!(error.to_string(), said);
 }
 
-/// Each run that was submitted began a thread, which took longer than the run did. Of a short file one request does all, which the
-/// caller's thread sends; what goes wrong with it goes on as it does in a thread.
+/// Each run that was submitted began a thread, which took longer than the run did. Of a short file one request does all, which
+/// the caller's thread sends; what goes wrong with it continues as it does in a thread.
 #[test]
 fn a_run_that_is_submitted_without_a_thread_goes_on_where_it_fails() {
     let served = Served::new();
@@ -414,7 +414,7 @@ fn a_run_that_is_submitted_without_a_thread_goes_on_where_it_fails() {
     let header = format!("{:<117}\n", "{'descr': '<i8', 'fortran_order': False, 'shape': (1000,), }");
     served.file("plain", &[b"\x93NUMPY\x01\0\x76\0", header.as_bytes(), &numbers(1000, 1)].concat());
     assert_eq!(submit(&options).wait().unwrap().result, expected);
-    // It was started anew and has no programs.
+    // It was restarted and has no programs.
     let Served { running, dir } = served;
     running.handle().stop_now();
     running.wait().unwrap();

@@ -5,7 +5,7 @@ use diskside::Location;
 use diskside::session::{OpenMode, Policy, SessionError, Where};
 use std::time::Duration;
 
-/// A target that was restarted has forgotten handles and programs; the session has them anew.
+/// A target that was restarted has forgotten handles and programs; the session gets them again.
 #[test]
 fn a_target_that_comes_back_is_used_on() {
     let served = Served::new();
@@ -65,7 +65,7 @@ fn a_read_under_way_goes_on_at_a_target_that_comes_back() {
     );
 }
 
-/// What was written and not flushed may be gone with a target that was restarted. A read had the file opened anew, and the
+/// What was written and not flushed may be gone with a target that was restarted. A read had the file opened again, and the
 /// flush after it said that all was well.
 #[test]
 fn a_flush_after_a_restart_says_that_writes_before_may_be_lost() {

@@ -31,7 +31,7 @@ fn prepare(file: &File, function: &diskside::session::SessionFunction, place: Wh
     file.prepare(80..160, function, &args(0, 8), &at(place))
 }
 
-/// Of the numbers 10 to 19.
+/// The sum of the numbers 10 to 19.
 const WANTED: u64 = 145;
 
 #[test]

@@ -72,7 +72,7 @@ fn a_combine_that_is_stopped_names_the_result_that_it_was_stopped_at() {
 fn a_target_that_is_killed_in_the_middle_is_named_and_gives_no_result() {
     let session = session();
     let (worlds, files) = two(&session, 7);
-    // Only the second one's goes on for ever.
+    // Only the second one's runs for ever.
     let body = "for (volatile __u64 i = 0; *in == 7 && i < 1ull << 62; i++)\n;";
     let spin = first(&worlds[0], &session, body, "acc[0] = part[0];\nreturn 8;");
     let dir = tempfile::tempdir().expect("a directory");
@@ -93,7 +93,7 @@ fn a_target_that_is_killed_in_the_middle_is_named_and_gives_no_result() {
     let left = std::fs::read_dir(dir.path()).expect("it is there").count();
     assert_eq!(left, 0, "neither a result nor a part of one");
 
-    // What does not need it goes on.
+    // Runs that do not need it continue.
     let stats = session.function("stats64").expect("shipped");
     session.run(&files[..1], &stats, &[], &RunOptions::default(), None).expect("it is there");
 }

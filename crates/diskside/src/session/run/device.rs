@@ -33,7 +33,7 @@ pub(super) struct Started {
     running: Running,
 }
 
-/// Dropped before its end, it is cancelled; that of a mounted file goes on until its request is.
+/// Dropped before its end, it is cancelled; that of a mounted file continues until its request is.
 enum StartedCall {
     Target(RemoteCall, Option<CancelWatch>),
     /// Over a file of a mounted volume: a thread waits for the answer, and for the proof that it is the file's.
@@ -182,12 +182,12 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
     Ok(done(job, range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
 }
 
-/// Of a call over a file, whose name is the one that it has here.
+/// For a call over a file, whose name is the one that it has here.
 pub(super) fn over_file(file: &File, error: FunctionError) -> SessionError {
     SessionError::device_over(&file.inner.name, &name_there(file), error)
 }
 
-/// Of a call over many, with the name of the one that it failed at.
+/// For a call over many, with the name of the one that it failed at.
 fn over_one_of(files: &[File], error: FunctionError) -> SessionError {
     let message = error.trailer().map_or("", |trailer| &trailer.message);
     // A name may be the beginning of another one.
@@ -397,7 +397,7 @@ pub(super) fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<Function
     Ok(request)
 }
 
-/// Of a part of the job's request, without its source.
+/// The request for a part of the job's request, without its source.
 fn part_request(job: &Job<'_>, range: &Range<u64>) -> FunctionRequest {
     let source_index = job.source_index;
     // How much it decompresses to only its end tells.

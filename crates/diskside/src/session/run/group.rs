@@ -35,8 +35,8 @@ pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
 }
 
 /// Whether this is one file that is not open and need not be: its target is told the path with the request, looks itself at what
-/// the file begins with, and one round trip does for opening, looking and running. That is where the caller says that it runs there,
-/// and where the file was short when this session saw it last. A file of which several threads are to read parts has to be
+/// the file begins with, and one round trip does for opening, looking and running. That is where the caller says that it runs
+/// there, and where the file was short when this session saw it last. A file of which several threads are to read parts has to be
 /// opened, for the target has to know how long it is.
 pub(super) fn is_asked_for_by_path(files: &[File], options: &RunOptions) -> bool {
     let [File { inner, .. }] = files else { return false };
@@ -168,7 +168,7 @@ fn run_once(
     Ok(ran)
 }
 
-/// Of a file that is not open.
+/// For a file that is not open.
 pub(super) const NOT_OPEN: Now = Now { len_bytes: 0, version: None, keep: false };
 
 /// What came of a run, of which notes are taken.
@@ -203,8 +203,8 @@ pub(super) fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decided, Sessi
     Ok(Decided { decision, program: job.program.clone() })
 }
 
-/// Short files run at the device, unless the caller or the function says otherwise: each would cost this side round trips. Whether
-/// they are short, a few of them tell; where they are not, and of a file that is alone, what was measured decides.
+/// Short files run at the device, unless the caller or the function says otherwise: each would cost this side round trips.
+/// Whether they are short, a few of them tell; where they are not, and of a file that is alone, what was measured decides.
 fn side_of(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> {
     let (function, told) = (job.function, job.options.place.told());
     let chunk_len = job.options.chunks.as_ref().and_then(|chunks| chunks.mean_len());

@@ -58,8 +58,8 @@ impl Session {
     /// Runs a function over files, wherever each is, and puts their results together in this order: with its
     /// `combine`, or one after another. With `out` the result is written there.
     ///
-    /// Files of this machine are one call, if all are, and so are more than a few of exports of one target: the function sees them
-    /// as its sources 0, 1, …. Else each file is a call of its own, and several run at once. One of an export that is to be
+    /// Files of this machine are one call, if all are, and so are more than a few of exports of one target: the function sees
+    /// them as its sources 0, 1, …. Else each file is a call of its own, and several run at once. One of an export that is to be
     /// [opened late](Self::open_late) is not opened at all where the caller says that the function runs at its target
     /// ([`Where::Device`]), or where the file was short when this session ran a function over it last: that takes one round trip.
     pub fn run(
@@ -141,7 +141,7 @@ impl Session {
         if options.state.is_some() && options.place != Where::Host && !is_one_place(files) {
             return Err(SessionError::Unsupported { name: files[0].inner.name.clone(), why: STATES });
         }
-        // Output that is on its way is not written twice if this goes on in another way.
+        // Output that is on its way is not written twice if this continues in another way.
         let mut out = out.map(Resumed::new);
         let is_by_path = || out.is_none() && group::is_asked_for_by_path(files, options);
         if first.is_some() || group::takes_paths(files, options) || is_by_path() {
@@ -269,8 +269,8 @@ fn decide_short(files: &[File], function: &SessionFunction, args: &[u8], options
     group::decide(&mut Job::new(file, NOT_OPEN, function, args, options), files).ok()
 }
 
-/// Sends it from the thread that asks for it, if it runs at the device: beginning a thread may take longer than the run. What runs
-/// on this side, and what goes wrong, goes on in a thread.
+/// Sends it from the thread that asks for it, if it runs at the device: beginning a thread may take longer than the run. What
+/// runs on this side, and what goes wrong, continues in a thread.
 fn run_short(
     session: Session,
     files: Vec<File>,
@@ -322,7 +322,7 @@ fn run_short(
     })
 }
 
-/// Of a function whose output goes on its way before all files are looked at.
+/// For a function whose output is sent before all files are looked at.
 const HEADER_AMONG_MANY: &str =
     "it has a NumPy header: name such files apart from the others, or use --header none, which gives all bytes of each";
 
@@ -351,8 +351,8 @@ impl Write for Counted<'_> {
 }
 
 /// Runs over each file on one of a few threads; with `out` the results go there in the order of the files. A failure ends what is
-/// behind it: that is not begun, or stopped. Files before it go on, for the first of several failures is the one that is told, as
-/// by one call over all of them. Gives what the files before it gave, and it.
+/// behind it: that is not begun, or stopped. Files before it continue, for the first of several failures is the one that is told,
+/// as by one call over all of them. Gives what the files before it gave, and it.
 fn at_once(
     files: &[File],
     function: &SessionFunction,

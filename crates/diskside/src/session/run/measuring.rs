@@ -43,7 +43,7 @@ impl Measuring {
     }
 }
 
-/// Of a request that failed, or was cancelled, nothing runs when it has ended.
+/// Nothing of a request that failed, or was cancelled, runs when it has ended.
 impl Drop for Measuring {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {

@@ -35,7 +35,7 @@ struct Inner {
     options: RunOptions,
     /// The longest result.
     len_max: u32,
-    /// At a target. Had anew when that has forgotten it.
+    /// At a target. Obtained again when that has forgotten it.
     at_target: Option<Mutex<AtTarget>>,
     /// Length of the last result: a call that asks for exactly so many bytes costs the least.
     len_last: AtomicU32,
@@ -78,7 +78,7 @@ impl File {
             return Err(SessionError::OutOfRange { name, start: range.start, end: range.end, len });
         }
         let unsupported = |why| SessionError::Unsupported { name: inner.name.clone(), why };
-        // Whoever insists on a device is told that there is none.
+        // A caller that insists on a device is told that there is none.
         if options.place == Where::Device && mounted(file, function, options)?.0.is_some() {
             return Err(unsupported(
                 "calls over files of mounted volumes are proved one by one: they cannot be prepared",
@@ -183,7 +183,7 @@ impl Inner {
         Ok(result)
     }
 
-    /// Prepares it anew, and calls it: on a thread, because that takes several commands.
+    /// Prepares it again, and calls it: on a thread, because that takes several commands.
     fn begin_again(self: Arc<Self>, args: &[u8]) -> RequestFuture<Result<Vec<u8>, SessionError>> {
         let (promise, future) = promise();
         let args = args.to_vec();

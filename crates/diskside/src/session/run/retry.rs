@@ -112,14 +112,14 @@ fn another_try(
     Ok(can_repeat(file, function, error)?.then(|| options.clone()))
 }
 
-/// Whether a device did not begin, or go on, because of what that would take.
+/// Whether a device did not begin, or continue, because of what that would take.
 fn is_refused(error: &SessionError) -> bool {
     let trailer = error.function().and_then(|failure| failure.trailer());
     trailer.is_some_and(|trailer| trailer.outcome == DeviceOutcome::Refused)
 }
 
-/// Whether a request that failed so may succeed now. Has anew what the target has forgotten. What ran already in part runs again
-/// only if it has no effects.
+/// Whether a request that failed so may succeed now. Gets again what the target has forgotten. What ran already in part runs
+/// again only if it has no effects.
 fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> Result<bool, SessionError> {
     if is_change(error) {
         return Ok(function.is_pure());
@@ -128,7 +128,7 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
         let may_have_run = matches!(error, SessionError::Call(_));
         return Ok(function.is_pure() || !may_have_run);
     }
-    // A target that was started anew knows the tag of no call.
+    // A target that was restarted does not know the tag of any call.
     let is_lost = |failure: &FunctionError| failure.is_loss() || failure.is_status(Status::UNKNOWN_TAG);
     let is_loss = error.told_by_target().is_some_and(is_lost);
     if let (true, Some(link)) = (is_loss, file.inner.place.link_known()) {
@@ -138,7 +138,7 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
     Ok(function.is_pure() && is_loss)
 }
 
-/// Has anew what the target has forgotten, if it was that: then nothing of the request was carried out.
+/// Gets again what the target has forgotten, if it was that: then nothing of the request was carried out.
 pub(super) fn has_anew(file: &File, error: &SessionError) -> Result<bool, SessionError> {
     let (Some(failure), Some(link)) = (error.told_by_target(), file.inner.place.link_known()) else { return Ok(false) };
     if is_lost_program(failure) {

@@ -106,7 +106,7 @@ fn local_path(file: &File) -> Option<&Path> {
     }
 }
 
-/// Of a plain file: a pipe has no length.
+/// For a plain file: a pipe has no length.
 fn local_len(file: &File) -> Option<u64> {
     let found = std::fs::metadata(local_path(file)?).ok()?;
     found.is_file().then_some(found.len())
