@@ -24,7 +24,7 @@ use crate::FileAccess;
 
 /// Shorter reads of hosts are the kernel's to foresee.
 const LONG_LEN_MIN: usize = 64 << 10;
-/// What is begun behind a host's read that goes on where the last one ended, at least.
+/// What is begun behind a host's read that continues where the last one ended, at least.
 const PLAIN_AHEAD_LEN: u64 = 512 << 10;
 
 /// A file's open files to read from, made when they are needed. `None` in one: it cannot be opened again.
@@ -88,7 +88,7 @@ impl Readers {
         preadv2(self.buffered(file), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
     }
 
-    /// Adds up to so many bytes for a host that reads itself. One that goes on where it was finds the next ones there.
+    /// Adds up to so many bytes for a host that reads itself. One that continues where it was finds the next ones there.
     pub(super) fn read_plain(
         &self,
         file: &OpenFile,

@@ -53,7 +53,7 @@ pub(super) fn open_beneath(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags, mode
     let path = if path.is_empty() { b"." } else { path };
     for _ in 0..ATTEMPTS_MAX {
         match openat2(dir, path, flags | OFlags::CLOEXEC, mode, BENEATH) {
-            // The kernel cannot tell whether a rename meanwhile led out; that is no error of the path.
+            // The kernel cannot tell whether a rename meanwhile led out; that is not an error of the path.
             Err(Errno::AGAIN) => {}
             result => return result,
         }

@@ -1,7 +1,7 @@
-//! What a pattern means, page by page. Nothing is kept between two pages: each goes on behind a path.
+//! The meaning of a pattern, page by page. Nothing is kept between two pages: each continues behind a path.
 //!
 //! The work of a command is bounded by what it looks at. Where that is much and little is found, the page ends with a mark,
-//! and the next command goes on there.
+//! and the next command continues there.
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
@@ -63,10 +63,10 @@ impl Search<'_> {
         let mut entered = 0;
         let walked = walk(&pattern, tree, after, &mut |visit| match visit {
             Visit::Enter(path) => {
-                // Directories on the way to where this goes on are no progress.
+                // Directories on the way to where this continues are not progress.
                 let is_new = !after.starts_with(path);
                 if is_new && entered > 0 && progress.looked_at.get() > NAMES_MAX {
-                    // Without room for it, the next page goes on behind the last record.
+                    // Without room for it, the next page continues behind the last record.
                     let _ = page.add(path, FileKind::Directory, true, None);
                     return ControlFlow::Break(());
                 }

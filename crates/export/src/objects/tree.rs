@@ -37,7 +37,7 @@ pub(crate) struct StoreTree {
     pub(super) url: String,
     /// What tells its files from those of others.
     device: u64,
-    /// The directory and the number of a name in it, and that name. Where a listing is not here any more it is read anew.
+    /// The directory and the number of a name in it, and that name. Where a listing is not here any more it is read again.
     listings: Mutex<VecDeque<(String, u64, String)>>,
 }
 
@@ -86,7 +86,7 @@ impl StoreTree {
                 after = place_of(entry);
             }
             if !page.has_more {
-                // Who asks for more goes on here, and finds what has come since.
+                // A host that asks for more continues here, and finds what has come since.
                 self.keep(directory, next, after);
                 return Ok(());
             }
@@ -144,7 +144,7 @@ fn words(path: &str, meta: &Meta) -> Vec<u8> {
     [path, &meta.version, &meta.len.to_string()].join("\0").into_bytes()
 }
 
-/// Where a listing goes on behind an entry.
+/// Where a listing continues behind an entry.
 fn place_of(entry: &Entry) -> String {
     match entry.meta.kind {
         Kind::Object => entry.name.clone(),

@@ -75,7 +75,7 @@ impl Replacement {
 }
 
 fn start_of(file: &Arc<OpenFile>) -> Start<'_> {
-    // Whoever replaces it was let write to it.
+    // Anyone who replaces it was let write to it.
     let (export, quota) = (Arc::clone(&file.export), Arc::clone(&file.quota));
     Start { export, read_only: false, dir: file.dir.clone(), path: &file.path, quota }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Account {
 #[derive(Debug, Default)]
 struct Held {
     space: Space,
-    /// What was added, given back or given another name since the count that goes on began: its walk may have seen it or not.
+    /// What was added, given back or given another name since the count that continues began: its walk may have seen it or not.
     moved: Space,
 }
 

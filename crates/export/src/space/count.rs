@@ -3,7 +3,7 @@
 //! The walk is done a little at a time by the export's threads, in turns with what hosts ask for. It keeps the names of one
 //! directory's part for each level, so it needs little memory however many files there are. What hosts change meanwhile is
 //! allowed for ([`Account::end_count`]). Only a directory that gets another name can take any number of files out of its way:
-//! the count is then given up and begun anew later, and before the first one such a rename is refused.
+//! the count is then given up and begun again later, and before the first one such a rename is refused.
 //!
 //! [`Account::end_count`]: super::account::Account::end_count
 
@@ -93,7 +93,7 @@ impl Schedule {
         self.is_wanted.store(true, Ordering::Relaxed);
     }
 
-    /// It is to be counted anew without a pause.
+    /// It is to be counted again without a pause.
     pub(crate) fn want_at_once(&self) {
         self.state().is_urgent = true;
     }

@@ -226,7 +226,7 @@ impl Gone {
             return;
         }
         if let Some(owner) = state.owner.take() {
-            // Whoever still finds it, having opened it a moment ago, finds nobody's: so nothing is given back twice.
+            // Anyone who still finds it, having opened it a moment ago, finds nobody's: so nothing is given back twice.
             match remove_owner(file) {
                 Ok(()) => owner.give_back(Space::file(state.bytes)),
                 Err(errno) => tracing::debug!(%errno, "what a removed file took is given back by the next count"),
