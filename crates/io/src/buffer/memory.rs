@@ -22,7 +22,7 @@ pub enum Hugepages {
     /// Leave it to the system's setting.
     #[default]
     No,
-    /// Align large blocks to 2 MiB and ask. A kernel that refuses is no error.
+    /// Align large blocks to 2 MiB and ask. A kernel that refuses is not an error.
     Ask,
 }
 

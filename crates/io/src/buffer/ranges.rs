@@ -104,7 +104,7 @@ impl RangeMemory {
         Some(RangeGuard { memory: self, ticket, ranges: ranges.to_vec() })
     }
 
-    /// Whoever waits looks whether it is to stop.
+    /// Anyone who waits looks whether it is to stop.
     pub fn wake(&self) {
         // Nobody is between its look and its wait.
         drop(self.claims());

@@ -48,7 +48,7 @@ enum Direction {
 
 /// What follows a completion.
 pub(super) enum Step {
-    /// The request goes on with another operation.
+    /// The request continues with another operation.
     Again(Active, Op),
     /// The request has ended, and its future knows.
     Done,

@@ -119,7 +119,7 @@ pub enum Op {
     Nop,
 }
 
-/// The end of an operation, or one event of an operation that goes on.
+/// The end of an operation, or one event of an operation that continues.
 #[derive(Debug)]
 pub struct Completion {
     /// What the operation was pushed with.

@@ -62,7 +62,7 @@ impl Polling {
         if apart < AWAY {
             return false;
         }
-        // Once polling went undisturbed for as long as the last rest, the count begins anew.
+        // Once polling went undisturbed for as long as the last rest, the count begins again.
         let again = self.rest_until.is_some_and(|until| now < until + self.rest);
         self.rest = if again { (self.rest * 2).min(REST_MAX) } else { REST_MIN };
         self.rest_until = Some(now + self.rest);

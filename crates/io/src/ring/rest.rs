@@ -30,7 +30,7 @@ impl Rests {
         if rest < MIN { Duration::ZERO } else { rest }
     }
 
-    /// Nobody has use for the processor any more: the count begins anew when somebody has.
+    /// Nobody has use for the processor any more: the count begins again when somebody has.
     pub(super) fn forget(&mut self) {
         self.used_before = None;
     }

@@ -28,7 +28,7 @@ pub(super) enum Step {
     Done(Result<u32, Errno>),
     /// It is over: this came of it.
     Accepted(OwnedFd),
-    /// It goes on when others have had their turn.
+    /// It continues when others have had their turn.
     Later,
     /// It waits until the descriptor is ready.
     Wait(Direction),

@@ -172,7 +172,7 @@ impl Posix {
         true
     }
 
-    /// Waits until something happens, and goes on with what waited for it. Says whether something did.
+    /// Waits until something happens, and continues with what waited for it. Says whether something did.
     fn look_at_descriptors(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
         self.enters += 1;
         let mut events = std::mem::take(&mut self.events);

@@ -174,7 +174,7 @@ impl Shared {
 
     /// Says that something is done, to who takes it.
     fn tell(&self) {
-        // Whoever found it unset before has rung the bell.
+        // Anyone who found it unset before has rung the bell.
         if self.has_done.swap(true, Ordering::SeqCst) {
             return;
         }
