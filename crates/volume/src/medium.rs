@@ -115,7 +115,7 @@ pub enum Access<'a> {
     },
 }
 
-/// How an access goes on.
+/// How an access continues.
 #[derive(Debug)]
 pub struct Step {
     /// Wait this long first.

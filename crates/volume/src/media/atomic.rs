@@ -3,7 +3,7 @@
 //! A thread writes what hosts want to write to a journal first, many writes as one group, and durably; then to its place;
 //! then the writes end. So what has ended survives power loss, and a page that was being written is carried out from the
 //! journal when the volume is opened again, or was never begun. When the journal is full the medium is flushed, the
-//! journal is emptied, and begins anew.
+//! journal is emptied, and begins again.
 
 mod disk;
 mod journal;
@@ -55,7 +55,7 @@ struct Shared {
     arrived: Condvar,
     /// A write failed that the journal has, or it could not be written: no more are taken.
     failed: AtomicBool,
-    /// Ranges that may be half written since. They are whole again when the volume is opened anew.
+    /// Ranges that may be half written since. They are whole again when the volume is opened again.
     broken: Mutex<Vec<Range<u64>>>,
 }
 

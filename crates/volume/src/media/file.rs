@@ -20,7 +20,7 @@ use crate::medium::{Access, Action, Medium, Properties, Step};
 
 /// How long a lock that another process holds is waited for: a target that was killed may still be going away.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
-/// Whoever may read the directory need not read what hosts keep in a volume.
+/// Anyone who may read the directory need not read what hosts keep in a volume.
 const NEW_FILE_MODE: u32 = 0o600;
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
