@@ -206,7 +206,7 @@ impl Unnamed {
         }
         if self.has_temporary_name() {
             match fs::renameat_with(parent, &*self.temporary, parent, name, RenameFlags::NOREPLACE) {
-                // Not known to this file system. Whoever makes such a file in this instant loses it.
+                // Not known to this file system. Anyone who makes such a file in this instant loses it.
                 Err(Errno::INVAL | Errno::NOSYS) if self.at.is_free()? => {
                     fs::renameat(parent, &*self.temporary, parent, name)?;
                 }
