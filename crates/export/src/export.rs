@@ -39,7 +39,7 @@ pub(crate) struct Export {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) root: Root,
-    /// What is below a URL, for an export that is not a directory: it has no root.
+    /// The tree below a URL, for an export that is not a directory: it has no root.
     pub(crate) store: Option<StoreTree>,
     pub(crate) workers: Workers,
     /// What hosts hold in it.

@@ -11,7 +11,7 @@ use crate::export::Export;
 use crate::reading::Readers;
 use crate::space::{FileSpace, give_back};
 
-/// What a handle stands for.
+/// The file that a handle refers to.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) export: Arc<Export>,
@@ -20,14 +20,14 @@ pub(super) struct OpenFile {
     pub(super) name: String,
     pub(super) readable: bool,
     pub(super) writable: bool,
-    /// Of a writable file: where its path started, to find it again. `None`: the export's root. No other file keeps
+    /// For a writable file: where its path started, to find it again. `None`: the export's root. No other file keeps
     /// its directory, so that a chain of lookups keeps no more files open than there are handles.
     pub(super) dir: Option<Arc<OpenFile>>,
-    /// Of a writable file: its path from there.
+    /// For a writable file: its path from there.
     pub(super) path: Vec<u8>,
     /// A sync failed, so what was written before may be lost: no later sync can say otherwise.
     pub(super) sync_failed: AtomicBool,
-    /// Of a file that has no name yet: which it is going to have.
+    /// For a file that has no name yet: the one it is going to have.
     pub(super) unnamed: Option<Arc<Unnamed>>,
     pub(super) readers: Readers,
     /// How much its host may hold.

@@ -50,13 +50,13 @@ struct Table {
 /// Where a path begins.
 pub(super) struct Beginning<'a> {
     pub(super) export: Arc<Export>,
-    /// What the handle stands for that it begins with.
+    /// The object of the handle that it begins with.
     pub(super) opened: Option<Opened>,
     /// The rest.
     pub(super) path: &'a [u8],
 }
 
-/// What a handle stands for.
+/// The object that a handle refers to.
 #[derive(Clone, Debug)]
 pub(super) enum Opened {
     File(Arc<OpenFile>),
@@ -201,13 +201,13 @@ impl FileSession {
         export.read_only || self.inner.rights.export(&export.name) < Access::Write
     }
 
-    /// What a handle stands for. The host may have lost the right to it, or to change it, since it was opened.
+    /// The object that a handle refers to. The host may have lost the right to it, or to change it, since it was opened.
     pub(super) fn get(&self, op: FileOp, handle: FileHandle) -> Result<Opened, FileError> {
         let file = self.find(op, handle)?;
         let export = file.export();
         let access = self.inner.rights.export(&export.name);
         match op {
-            // What it has open it can always close.
+            // It can always close what it has open.
             FileOp::Close => Ok(file),
             _ if access == Access::None || export.withdrawn.load(Ordering::Acquire) => Err(stale(op, handle)),
             FileOp::Write | FileOp::Truncate | FileOp::Publish if access < Access::Write => {

@@ -119,7 +119,7 @@ impl FileSink {
     pub fn append(&mut self, data: &[u8]) -> Result<(), FileError> {
         let put = self.lane.put(data);
         if put.is_err() || matches!(self.way, Way::Append(_)) {
-            // Who appends hears at once of others who do.
+            // A writer that appends hears at once of others that do.
             return self.drain();
         }
         put

@@ -26,8 +26,8 @@ use crate::root::open_beneath;
 
 /// How long a count is good for while hosts write.
 const GOOD_FOR: Duration = Duration::from_secs(3600);
-/// Between a count and the next one that is wanted, because a host was refused something, at least; and so many times as long as the
-/// last one took, so that refusals cannot keep a disk busy.
+/// The least time between a count and the next one that is wanted because a host was refused something; and so many times
+/// as long as the last one took, so that refusals cannot keep a disk busy.
 const PAUSE_MIN: Duration = Duration::from_secs(60);
 const PAUSE_TIMES: u32 = 10;
 /// After a first count in whose time something moved.
