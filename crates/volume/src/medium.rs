@@ -2,8 +2,8 @@
 //!
 //! A medium never blocks and never touches a ring. Asked to [`start`](Medium::start) an access it either does
 //! it at once, or answers with what a ring has to do; whoever owns the ring carries that out, and asks again
-//! for the rest when an access came back short. A medium that is no file descriptor, such as an object of a remote store, promises
-//! an answer ([`Action::Pending`]). So one medium serves any number of threads, each with a
+//! for the rest when an access came back short. A medium that is not a file descriptor, such as an object of a
+//! remote store, promises an answer ([`Action::Pending`]). So one medium serves any number of threads, each with a
 //! ring of its own. [`drop_cached`](Medium::drop_cached) alone may wait.
 //!
 //! What holds for every medium:
