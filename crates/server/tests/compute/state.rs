@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use crate::client::{COMPUTE, Client, Received, VOLUME, start, target};
+use crate::client::{COMPUTE, Client, Received, VOLUME, start};
 use crate::common::{Answer, builder};
 use crate::standard::compiled;
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
+use diskside_server::Running;
 use diskside_wire::function::{
-    ClearSelect, FunctionCommand, FunctionKind, FunctionRequest, Outcome, StateName, StatisticsPage, function_log,
+    ClearSelect, FunctionCommand, FunctionKind, FunctionRequest, Outcome, StateName, StatisticsPage, Trailer, function_log,
 };
 
 const FREE: u16 = 100;
@@ -52,6 +53,17 @@ impl Client {
         tag
     }
 
+    /// Starts a run that does not end by itself, and waits until it has the state: an engine is busy before that.
+    fn hold_state(&mut self) -> u64 {
+        let tag = self.count_for_ever();
+        let late = FunctionRequest { deadline_ms: 50, ..self.counts(false) };
+        let began = Instant::now();
+        while !is_late_within(&self.run(&late).1) {
+            assert!(began.elapsed() < Duration::from_secs(20), "it never had the state");
+        }
+        tag
+    }
+
     pub(crate) fn cancel(&mut self, tag: u64) {
         let answer = self.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 10_000), None, 0);
         assert_eq!((answer.status, answer.result), (Status::SUCCESS, 0));
@@ -62,17 +74,26 @@ impl Client {
     }
 }
 
+/// The deadline passed after the call had got an engine.
+fn is_late_within(trailer: &Trailer) -> bool {
+    trailer.outcome == Outcome::Deadline && !trailer.message.contains("before an engine was free")
+}
+
+fn four_engines() -> Running {
+    start(builder().volume("data=mem:1MiB,rw".parse().unwrap()).compute(|compute| compute.engines = 4))
+}
+
 /// A reactor waited for a run that used the state, for an hour if need be, and with it all its connections did.
 #[test]
 fn a_state_is_cleared_while_a_run_uses_it_and_nobody_waits() {
-    let running = target(1);
+    let running = four_engines();
     let mut client = Client::connect(&running);
     client.load_counter(FREE);
     assert_eq!((client.count(), client.count()), (1, 2));
     client.clear_state(COUNT_ID).ok();
     assert_eq!(client.count(), 1, "it began anew");
 
-    let tag = client.count_for_ever();
+    let tag = client.hold_state();
     client.clear_state(COUNT_ID).ok();
     client.queue.read(VOLUME, 0, 1).ok();
     let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
@@ -86,10 +107,10 @@ fn a_state_is_cleared_while_a_run_uses_it_and_nobody_waits() {
 /// Who waited for a state that another call used could not be cancelled, and did not hear of its deadline.
 #[test]
 fn a_call_that_waits_for_its_state_ends_with_its_deadline_and_by_a_cancel() {
-    let running = start(builder().volume("data=mem:1MiB,rw".parse().unwrap()).compute(|compute| compute.engines = 4));
+    let running = four_engines();
     let mut client = Client::connect(&running);
     client.load_counter(FREE);
-    let first = client.count_for_ever();
+    let first = client.hold_state();
     let late = FunctionRequest { deadline_ms: 100, ..client.counts(false) };
     let (_, trailer) = client.run(&late);
     assert_eq!(trailer.outcome, Outcome::Deadline, "{}", trailer.message);
