@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use diskside_engine::Engine;
+use diskside_engine::{Engine, Turns};
 use diskside_export::Exports;
 use diskside_rights::QuotaTable;
 use diskside_scan::Program;
@@ -17,9 +17,9 @@ use crate::host::SharedStates;
 use crate::limits::PROGRAM_LEN_MAX;
 use crate::program::programs::{ProgramLimits, Programs};
 use crate::reactors::Reactors;
-use crate::schedule::aside::compile_aside;
 use crate::schedule::clock::Clock;
-use crate::schedule::permits::Gate;
+use crate::schedule::compilers::Compilers;
+use crate::schedule::permits::{Gate, HostTurns, Turn, Waited};
 use crate::schedule::pool::{Pool, PoolLimits};
 use crate::schedule::quota::Ledger;
 use crate::schedule::yield_to_reactor::Way;
@@ -50,6 +50,7 @@ pub(crate) struct Environment {
     /// What scans files; `None`: there are no scans here.
     pub(crate) scanner: Option<Program>,
     pub(crate) gate: Arc<Gate>,
+    pub(crate) compilers: Arc<Compilers>,
     pub(crate) way: Arc<Way>,
     pub(crate) pool: Pool,
     pub(crate) ledger: Arc<Ledger>,
@@ -92,8 +93,7 @@ pub struct Surroundings {
 impl Environment {
     /// Verifies the shipped functions and starts the clock.
     pub(crate) fn new(config: ComputeConfig, surroundings: Surroundings) -> io::Result<Self> {
-        let engine =
-            Engine::new(diskside_sbpf::helpers::standard()).with_llvm_if_found().compiling_aside(compile_aside);
+        let engine = Engine::new(diskside_sbpf::helpers::standard()).with_llvm_if_found();
         let limits = ProgramLimits {
             indexes: config.programs.into(),
             len_max: PROGRAM_LEN_MAX,
@@ -122,6 +122,7 @@ impl Environment {
             is_ending: AtomicBool::new(false),
             programs,
             scanner: Program::find(),
+            compilers: Arc::new(Compilers::new(&gate)),
             gate,
             way: Arc::new(Way::new(Arc::clone(&reactors))),
             pool,
@@ -141,5 +142,10 @@ impl Environment {
             reactors,
             watch,
         })
+    }
+
+    /// Turns for the threads of a call, which note how long they waited.
+    pub(crate) fn turns(&self, turn: Turn, waited: &Arc<Waited>) -> Arc<dyn Turns> {
+        HostTurns::of((&self.gate, &self.compilers), &self.way, turn, waited)
     }
 }

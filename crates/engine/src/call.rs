@@ -2,7 +2,7 @@
 
 mod error;
 
-use crate::code::TierChoice;
+use crate::code::{Compiler, TierChoice};
 use crate::function::Function;
 use crate::pieces::{Asked, Part, Pieces};
 use crate::split::Split;
@@ -81,6 +81,14 @@ pub trait Turns: std::fmt::Debug + Send + Sync {
     /// Runs `wait`, which only waits: others may compute meanwhile. It returns when it is the caller's turn again.
     fn away(&self, wait: &mut dyn FnMut()) {
         wait();
+    }
+
+    /// Runs a compiler for the call: it takes milliseconds, and others may have to go first. False: it was not run, because
+    /// nobody waits for the call any more.
+    fn compile(&self, compiler: Compiler, work: &mut (dyn FnMut() + Send)) -> bool {
+        let _ = compiler;
+        work();
+        true
     }
 }
 

@@ -11,6 +11,7 @@ mod store;
 
 pub use llvm::{CodeStats, LlvmOptions};
 
+use crate::call::Turns;
 use diskside_sbpf::activation::{Code, Program, Tier};
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::ir::Module;
@@ -42,6 +43,12 @@ pub enum TierError {
         /// What it said.
         reason: String,
     },
+    /// It is not compiled yet, and was not to be compiled.
+    #[error("it is not compiled yet")]
+    NotReady,
+    /// The call ended before its program was compiled.
+    #[error("the call ended before its program was compiled")]
+    CallEnded,
     /// Its compiler is not there.
     #[error(
         "the LLVM tier's compiler is not here: put diskside-llvm beside diskside or into PATH, or name it in DISKSIDE_LLVM; \
@@ -50,10 +57,34 @@ pub enum TierError {
     Absent,
 }
 
-/// Runs the work of a compiler, to its end: it takes milliseconds, and others may have to go first.
-pub type Aside = fn(Compiler, &mut (dyn FnMut() + Send));
+/// Who compiles a program that is not compiled yet.
+#[derive(Clone, Copy, Debug)]
+pub enum OnMiss<'a> {
+    /// The calling thread, at once.
+    CallingThread,
+    /// Whoever gives the call its turns: others may have to go first.
+    Turns(&'a Arc<dyn Turns>),
+    /// Nobody: the answer is [`TierError::NotReady`].
+    Fail,
+}
 
-/// Whose work it is.
+impl<'a> OnMiss<'a> {
+    /// The turns of a call, if it has any.
+    #[must_use]
+    pub fn of(turns: Option<&'a Arc<dyn Turns>>) -> Self {
+        turns.map_or(Self::CallingThread, Self::Turns)
+    }
+
+    /// Runs a compiler. `None`: it was not run, because nobody waits for the call any more.
+    fn run<T: Send>(self, compiler: Compiler, work: impl FnOnce() -> T + Send) -> Option<T> {
+        let Self::Turns(turns) = self else { return Some(work()) };
+        let (mut work, mut result) = (Some(work), None);
+        turns.compile(compiler, &mut || result = work.take().map(|work| work()));
+        result
+    }
+}
+
+/// A compiler.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Compiler {
     /// Cranelift's: milliseconds of the thread's own.
@@ -66,7 +97,6 @@ pub enum Compiler {
 #[derive(Default)]
 pub struct CodeCache {
     compiled: Mutex<Compiled>,
-    aside: Option<Aside>,
     /// Why the last program that runs in a plainer form does.
     plainer: Mutex<Option<String>>,
     llvm: Option<Llvm>,
@@ -77,11 +107,14 @@ type Key = (u64, usize, Kind, Tier);
 
 type Compiled = HashMap<Key, Made>;
 
+/// Code, or why its compiler failed.
+type CompiledOrNot = Result<Arc<dyn Code>, CompileError>;
+
 /// Code with what it was made from. The hash can be made to collide, so that is compared.
 struct Made {
     /// Of whoever asked last: nobody has loaded it any more when nobody else holds it.
     module: Arc<Module>,
-    code: Result<Arc<dyn Code>, CompileError>,
+    code: CompiledOrNot,
     number: u64,
 }
 
@@ -90,14 +123,6 @@ impl CodeCache {
     #[must_use]
     pub fn with_llvm(options: LlvmOptions) -> Self {
         Self { llvm: Some(Llvm::new(options)), ..Self::default() }
-    }
-
-    /// The same, where compilers run in this way.
-    #[must_use]
-    pub fn compiling_aside(mut self, aside: Aside) -> Self {
-        self.aside = Some(aside);
-        self.llvm = self.llvm.map(|llvm| llvm.compiling_aside(aside));
-        self
     }
 
     /// Whether it compiles with LLVM as well.
@@ -109,24 +134,33 @@ impl CodeCache {
     /// The code of a program in the wanted tier, compiled now if need be.
     ///
     /// # Errors
-    /// Why that tier cannot run it. `Best` never fails: the interpreter runs everything.
-    pub fn get(&self, program: &Program, choice: TierChoice) -> Result<Arc<dyn Code>, TierError> {
+    /// Why that tier cannot run it: of `Best` only that it is not compiled, because the interpreter runs everything.
+    pub fn get(&self, program: &Program, choice: TierChoice, on_miss: OnMiss<'_>) -> Result<Arc<dyn Code>, TierError> {
         match choice {
             TierChoice::Best => {
                 if let Some(code) = self.llvm.as_ref().and_then(|llvm| llvm.ready(program)) {
                     return Ok(code);
                 }
-                self.get_tier(program, Tier::Cranelift).or_else(|_| self.get_tier(program, Tier::Interpreter))
+                match self.get_tier(program, Tier::Cranelift, on_miss) {
+                    Err(TierError::Compile { .. }) => self.get_tier(program, Tier::Interpreter, on_miss),
+                    other => other,
+                }
             }
-            TierChoice::Only(tier) => self.get_tier(program, tier),
+            TierChoice::Only(tier) => self.get_tier(program, tier, on_miss),
         }
     }
 
     /// Tells that a program has run over so many bytes of input in this tier. Gives better code when
     /// there is some by now; asks for it when it is worth while.
-    pub fn ran(&self, program: &Program, tier: Tier, input_len: u64) -> Option<Arc<dyn Code>> {
+    pub fn ran(
+        &self,
+        program: &Program,
+        tier: Tier,
+        input_len: u64,
+        turns: Option<&Arc<dyn Turns>>,
+    ) -> Option<Arc<dyn Code>> {
         let llvm = self.llvm.as_ref().filter(|_| tier != Tier::Llvm)?;
-        llvm.ran(program, input_len)
+        llvm.ran(program, input_len, turns)
     }
 
     /// What became of programs.
@@ -136,26 +170,29 @@ impl CodeCache {
         CodeStats { plainer, ..self.llvm.as_ref().map(Llvm::stats).unwrap_or_default() }
     }
 
-    fn get_tier(&self, program: &Program, tier: Tier) -> Result<Arc<dyn Code>, TierError> {
+    fn get_tier(&self, program: &Program, tier: Tier, on_miss: OnMiss<'_>) -> Result<Arc<dyn Code>, TierError> {
         let failed =
             |reason: String| TierError::Compile { tier: tier.name(), program: program.entry().section.clone(), reason };
         match tier {
             Tier::Interpreter => Ok(Arc::new(program.interpreter())),
-            Tier::Cranelift => self.cranelift(program).map_err(|e| failed(e.to_string())),
-            Tier::Llvm => self.llvm.as_ref().ok_or(TierError::Absent)?.wait_for(program).map_err(failed),
+            Tier::Cranelift => self.cranelift(program, on_miss)?.map_err(|e| failed(e.to_string())),
+            Tier::Llvm => self.llvm.as_ref().ok_or(TierError::Absent)?.wait_for(program, on_miss)?.map_err(failed),
         }
     }
 
-    fn cranelift(&self, program: &Program) -> Result<Arc<dyn Code>, CompileError> {
+    fn cranelift(&self, program: &Program, on_miss: OnMiss<'_>) -> Result<CompiledOrNot, TierError> {
         let (key, module) = (key(program, Tier::Cranelift), program.optimised());
         if let Some(made) = self.compiled().get_mut(&key)
             && is_same(&made.module, module)
         {
             made.module = Arc::clone(module);
-            return made.code.clone();
+            return Ok(made.code.clone());
+        }
+        if matches!(on_miss, OnMiss::Fail) {
+            return Err(TierError::NotReady);
         }
         let options = diskside_sbpf_cranelift::Options::default();
-        let (code, with_fast_loops) = run_aside(self.aside, Compiler::Quick, || {
+        let compile = || {
             let fast = diskside_sbpf_cranelift::compile(module, &options);
             let with_fast_loops = fast.is_ok();
             // Without fast forms of its loops there is less to compile.
@@ -164,7 +201,8 @@ impl CodeCache {
                 other => other,
             };
             (code, with_fast_loops)
-        });
+        };
+        let (code, with_fast_loops) = on_miss.run(Compiler::Quick, compile).ok_or(TierError::CallEnded)?;
         let code = code.map(|code| Arc::new(code) as Arc<dyn Code>);
         let why = match &code {
             Err(e) => Some(format!("{e}; it is interpreted")),
@@ -185,7 +223,7 @@ impl CodeCache {
         let forgotten = forget_unused(&mut compiled, |made| (is_unused(&made.module), made.number));
         drop(compiled);
         drop(forgotten);
-        code
+        Ok(code)
     }
 
     fn compiled(&self) -> MutexGuard<'_, Compiled> {
@@ -195,14 +233,6 @@ impl CodeCache {
 
 fn key(program: &Program, tier: Tier) -> Key {
     (program.image().content_hash, program.verified().program, program.entry().kind, tier)
-}
-
-/// Runs a compiler in the way that was asked for.
-fn run_aside<T: Send>(aside: Option<Aside>, compiler: Compiler, work: impl FnOnce() -> T + Send) -> T {
-    let Some(aside) = aside else { return work() };
-    let (mut work, mut result) = (Some(work), None);
-    aside(compiler, &mut || result = work.take().map(|work| work()));
-    result.expect("it was run to its end")
 }
 
 /// Takes those programs out of a table that nobody has loaded any more, but for the latest: whoever loads, runs and unloads one
@@ -240,6 +270,7 @@ mod tests {
     use crate::Function;
     use diskside_sbpf::asm::assemble;
     use diskside_sbpf::helpers::standard;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     fn function(number: u64) -> Function {
         let helpers = Arc::new(standard());
@@ -249,18 +280,65 @@ mod tests {
         Function::any_from_image(&Arc::new(image), None, &helpers).expect("it verifies")
     }
 
+    /// Turns that count what is compiled in them, until nobody waits for the call any more.
+    #[derive(Debug, Default)]
+    struct Counted {
+        compiled: AtomicUsize,
+        is_over: AtomicBool,
+    }
+
+    impl Turns for Counted {
+        fn take(&self, work: &mut dyn FnMut()) {
+            work();
+        }
+
+        fn compile(&self, compiler: Compiler, work: &mut (dyn FnMut() + Send)) -> bool {
+            assert_eq!(compiler, Compiler::Quick);
+            let is_wanted = !self.is_over.load(Ordering::Relaxed);
+            if is_wanted {
+                self.compiled.fetch_add(1, Ordering::Relaxed);
+                work();
+            }
+            is_wanted
+        }
+    }
+
+    /// A thread that answers everybody compiled the program of one host.
+    #[test]
+    fn a_thread_that_must_not_compile_gets_only_code_that_is_there() {
+        let (code, function) = (CodeCache::default(), function(7));
+        for choice in [TierChoice::Best, TierChoice::Only(Tier::Cranelift)] {
+            let tried = code.get(function.main(), choice, OnMiss::Fail).map(|code| code.tier());
+            assert_eq!(tried, Err(TierError::NotReady));
+        }
+        assert!(code.get(function.main(), TierChoice::Only(Tier::Interpreter), OnMiss::Fail).is_ok());
+        drop(code.get(function.main(), TierChoice::Best, OnMiss::CallingThread).expect("it compiles"));
+        let tried = code.get(function.main(), TierChoice::Best, OnMiss::Fail).map(|code| code.tier());
+        assert_eq!(tried, Ok(Tier::Cranelift));
+    }
+
+    #[test]
+    fn nothing_is_compiled_for_a_call_that_has_ended() {
+        let (code, function) = (CodeCache::default(), function(7));
+        let counted = Arc::new(Counted { is_over: true.into(), ..Counted::default() });
+        let turns = Arc::clone(&counted) as Arc<dyn Turns>;
+        let tried = code.get(function.main(), TierChoice::Best, OnMiss::Turns(&turns)).map(|code| code.tier());
+        assert_eq!(tried, Err(TierError::CallEnded));
+        counted.is_over.store(false, Ordering::Relaxed);
+        let tried = code.get(function.main(), TierChoice::Best, OnMiss::Turns(&turns)).map(|code| code.tier());
+        assert_eq!((tried, counted.compiled.load(Ordering::Relaxed)), (Ok(Tier::Cranelift), 1));
+    }
+
     /// A host that loaded, ran and unloaded one program after the other, each a little different, filled the server's memory with
     /// their code.
     #[test]
     fn programs_that_nobody_has_loaded_any_more_are_forgotten_but_for_the_latest() {
-        static ASIDE: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-        let compiled = || ASIDE.load(std::sync::atomic::Ordering::Relaxed);
-        let code = CodeCache::default().compiling_aside(|compiler, work| {
-            assert_eq!(compiler, Compiler::Quick);
-            ASIDE.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-            work();
-        });
-        let get = |function: &Function| drop(code.get(function.main(), TierChoice::Best).expect("it compiles"));
+        let counted = Arc::new(Counted::default());
+        let compiled = || counted.compiled.load(Ordering::Relaxed);
+        let (code, turns) = (CodeCache::default(), Arc::clone(&counted) as Arc<dyn Turns>);
+        let get = |function: &Function| {
+            drop(code.get(function.main(), TierChoice::Best, OnMiss::Turns(&turns)).expect("it compiles"));
+        };
         let loaded: Vec<Function> = (1000..1010).map(function).collect();
         loaded.iter().for_each(get);
         (0..3 * UNUSED_MAX as u64).for_each(|number| get(&function(number)));
@@ -280,8 +358,8 @@ mod tests {
         let compiler = diskside_sbpf_llvm::Compiler::at("/none");
         let code = CodeCache::with_llvm(LlvmOptions { compiler, store: None, input_len_min: u64::MAX });
         let run = |function: &Function| {
-            drop(code.get(function.main(), TierChoice::Best).expect("it compiles"));
-            assert!(code.ran(function.main(), Tier::Cranelift, 1).is_none());
+            drop(code.get(function.main(), TierChoice::Best, OnMiss::CallingThread).expect("it compiles"));
+            assert!(code.ran(function.main(), Tier::Cranelift, 1, None).is_none());
         };
         let loaded: Vec<Function> = (1000..1010).map(function).collect();
         loaded.iter().for_each(run);

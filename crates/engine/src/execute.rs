@@ -1,7 +1,7 @@
 //! Standard executions: one run of a program over memory ranges, as NVMe's Execute Program asks for.
 
 use crate::call::{CallError, CallLimits, Place, Turns, in_turn};
-use crate::code::{CodeCache, TierChoice};
+use crate::code::{CodeCache, OnMiss, TierChoice};
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
@@ -75,7 +75,8 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
         heap_quota_bytes: limits.heap_quota_bytes,
         environment: Box::new(CallEnvironment::new(Log::default(), turns.clone())),
     };
-    let mut activation = Activation::new(function.main(), code.get(function.main(), tier)?, options);
+    let mut activation =
+        Activation::new(function.main(), code.get(function.main(), tier, OnMiss::of(turns.as_ref()))?, options);
     let bytes = ranges.iter().map(|(_, range)| range.len() as u64).sum();
     let output_cap = ranges.get(1).map_or(0, |(_, output)| output.len() as u64);
     let mut machine_limits = Limits::for_bytes(bytes, data.len() as u64);

@@ -8,7 +8,7 @@ mod operation;
 mod slices;
 
 use crate::call::{CallError, CallLimits, Place, Turns, in_turn};
-use crate::code::{CodeCache, TierChoice};
+use crate::code::{CodeCache, OnMiss, TierChoice};
 use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
 use crate::worker::{output_len, trap_before, trapped};
@@ -191,7 +191,7 @@ pub(crate) fn launch(code: &CodeCache, launch: Launch<'_>) -> Result<Launched, C
     let environment = CallEnvironment::new(log.clone(), turns.clone());
     let why = environment.why();
     let options = ActivationOptions { heap_quota_bytes: limits.heap_quota_bytes, environment: Box::new(environment) };
-    let mut activation = Activation::new(main, code.get(main, tier)?, options);
+    let mut activation = Activation::new(main, code.get(main, tier, OnMiss::of(turns.as_ref()))?, options);
     let no_memory = |source| crate::worker::no_memory(main, result_len_max as u64, source);
     let mut result = Buffer::try_with_hugepages(result_len_max.max(1), Hugepages::No).map_err(no_memory)?;
     result.set_len(result_len_max);
@@ -265,7 +265,7 @@ pub(crate) fn launch(code: &CodeCache, launch: Launch<'_>) -> Result<Launched, C
     }
     result.set_len(len);
     // A later launch may find better code.
-    drop(code.ran(main, activation.tier(), flight.counts.read_bytes));
+    drop(code.ran(main, activation.tier(), flight.counts.read_bytes, turns.as_ref()));
     let edges = machine_limits.budget - returned.edges_left;
     let stats = LaunchStats { tier: activation.tier(), edges, io: flight.counts, total: started.elapsed() };
     Ok(Launched { result, stats, log: log.take() })

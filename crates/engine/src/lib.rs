@@ -42,7 +42,7 @@ pub mod traverse;
 mod worker;
 
 pub use call::{Call, CallError, CallLimits, CallStats, Folded, Growth, Outcome, Place, Sink, Source, Sources, Turns};
-pub use code::{Aside, CodeCache, CodeStats, Compiler, LlvmOptions, TierChoice};
+pub use code::{CodeCache, CodeStats, Compiler, LlvmOptions, OnMiss, TierChoice, TierError};
 pub use decompressed::decompression_memory;
 pub use diskside_decompress::{ChunkCodec, ChunkCodecs, Codec};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
@@ -89,13 +89,6 @@ impl Engine {
         }
     }
 
-    /// The same engine, whose compilers run in this way: the last of its settings.
-    #[must_use]
-    pub fn compiling_aside(mut self, aside: Aside) -> Self {
-        self.code = self.code.compiling_aside(aside);
-        self
-    }
-
     /// The helpers that programs can call.
     #[must_use]
     pub fn helpers(&self) -> &Arc<HelperSet> {
@@ -133,8 +126,8 @@ impl Engine {
         function: &TraverseFunction,
         tier: TierChoice,
         limits: TraverseLimits,
-    ) -> Result<Traversal, code::TierError> {
-        let code = self.code.get(function.program(), tier)?;
+    ) -> Result<Traversal, TierError> {
+        let code = self.code.get(function.program(), tier, OnMiss::CallingThread)?;
         Ok(Traversal::new(function, code, limits))
     }
 

@@ -4,7 +4,7 @@
 
 use crate::Engine;
 use crate::call::{CallError, Folded, Place};
-use crate::code::TierChoice;
+use crate::code::{OnMiss, TierChoice};
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log, Why};
 use crate::function::Function;
@@ -62,6 +62,7 @@ impl SmallCall {
         split: Option<Split>,
         fold: bool,
         folded_len_max: usize,
+        on_miss: OnMiss<'_>,
     ) -> Result<Self, CallError> {
         if !function.runs_over_bytes() || function.is_in_place() {
             let (function, kind) = (function.name().to_owned(), function.kind().name());
@@ -71,7 +72,7 @@ impl SmallCall {
             let environment = CallEnvironment::new(Log::default(), None);
             let why = environment.why();
             let options = ActivationOptions { environment: Box::new(environment), ..ActivationOptions::default() };
-            Ok::<_, CallError>((Activation::new(program, engine.code().get(program, tier)?, options), why))
+            Ok::<_, CallError>((Activation::new(program, engine.code().get(program, tier, on_miss)?, options), why))
         };
         let fold = match function.combine().filter(|_| fold) {
             None => None,

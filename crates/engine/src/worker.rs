@@ -1,7 +1,7 @@
 //! One thread's copy of a function: its activation, its output, its clock.
 
 use crate::call::{Call, CallError, Folded, Place};
-use crate::code::{CodeCache, TierChoice};
+use crate::code::{CodeCache, OnMiss, TierChoice};
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log, Why};
 use crate::frames::FrameHeader;
@@ -206,7 +206,8 @@ impl Worker<'_> {
     /// The next chunk runs in better code, when there is some by now.
     fn take_better_code(&mut self, input_len: u64) {
         if self.call.tier == TierChoice::Best
-            && let Some(better) = self.code.ran(self.call.function.main(), self.tier(), input_len)
+            && let Some(better) =
+                self.code.ran(self.call.function.main(), self.tier(), input_len, self.call.turns.as_ref())
         {
             self.activation.set_code(better);
         }
@@ -340,7 +341,7 @@ fn activate(
     let why = environment.why();
     let heap_quota_bytes = call.limits.heap_quota_bytes;
     let options = ActivationOptions { heap_quota_bytes, environment: Box::new(environment) };
-    Ok((Activation::new(program, code.get(program, call.tier)?, options), why))
+    Ok((Activation::new(program, code.get(program, call.tier, OnMiss::of(call.turns.as_ref()))?, options), why))
 }
 
 fn limits(call: &Call<'_>, bytes: u64, until: Option<Instant>) -> Limits {

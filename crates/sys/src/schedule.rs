@@ -88,6 +88,13 @@ pub fn step_back(behind: Behind) -> io::Result<()> {
 const ANSWERS_SLICE: Duration = Duration::from_micros(500);
 const CALLS_SLICE: Duration = Duration::from_millis(4);
 
+/// How long the calling thread has had a processor so far.
+#[must_use]
+pub fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
 /// The calling thread's nice value.
 pub fn nice() -> i32 {
     // SAFETY: 0 is the calling thread; nothing is passed by address. It answers 20 less the nice value.

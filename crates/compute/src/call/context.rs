@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use diskside_export::{FileError, FileSession};
 use diskside_nvme::Status;
 use diskside_rights::{Access, HostRights, MemoryRight};
+use diskside_sbpf::machine::CancelToken;
 use diskside_volume::Volume;
 use diskside_volume::stats::AccessCounters;
-use diskside_wire::function::{Outcome, TraceContext, Trailer};
+use diskside_wire::function::{Class, Outcome, TraceContext, Trailer};
 
 use crate::call::answer::{Piece, Problem};
 use crate::call::runs::Runs;
@@ -20,6 +21,7 @@ use crate::endpoint::layouts::{Layout, LayoutReader};
 use crate::environment::Environment;
 use crate::host::{Host, SharedStates};
 use crate::program::programs::{ActiveProgram, LoadedProgram};
+use crate::schedule::permits::Turn;
 use crate::schedule::pool::{Work, WorkClass};
 use crate::schedule::quota::{Holding, NoRoom};
 use crate::schedule::seat::Seat;
@@ -170,6 +172,11 @@ impl CallContext {
     /// The file of a layout, for one call.
     pub(crate) fn open_layout(&self, id: u32, generation: u64) -> Result<LayoutReader, FileError> {
         self.layout(id, generation).map(LayoutReader::of)
+    }
+
+    /// When a call of this host, or what is done for one, may compute.
+    pub(crate) fn turn(&self, class: Class, cancel: CancelToken, until: Instant) -> Turn {
+        Turn { host: self.host.id, cpu_share: self.host.quota().cpu_share(), class, cancel, until }
     }
 
     /// Hands work to a thread. False: the host has too much of it waiting, or the pool is stopping.

@@ -35,7 +35,7 @@ use crate::endpoint::layout_sink::LayoutSink;
 use crate::endpoint::memory::{MemoryReader, MemorySink};
 use crate::endpoint::sink::{FileOut, Sink, Sinks, VolumeSink};
 use crate::program::usage::InUse;
-use crate::schedule::permits::{HostTurns, Turn, Waited};
+use crate::schedule::permits::Waited;
 use crate::schedule::quota::Holding;
 use crate::schedule::seat::Seat;
 use crate::schedule::yield_to_reactor::InPieces;
@@ -261,11 +261,9 @@ impl Job {
 
     /// Of threads that compute for it.
     fn turns(&self, waited: &Arc<Waited>) -> Arc<dyn Turns> {
-        let (compute, class) = (&self.context.environment, self.plan.request.class);
-        let (host, cancel) = (&self.context.host, self.control.cancel.clone());
-        let (host, cpu_share) = (host.id, host.quota().cpu_share());
-        let turn = Turn { host, cpu_share, class, cancel, until: self.queued + self.plan.limits.deadline };
-        HostTurns::of(&compute.gate, &compute.way, turn, waited)
+        let until = self.queued + self.plan.limits.deadline;
+        let turn = self.context.turn(self.plan.request.class, self.control.cancel.clone(), until);
+        self.context.environment.turns(turn, waited)
     }
 
     fn open_sources(&self, files: &FileSession, report: &Report) -> Result<(Vec<Source>, Vec<FileSource>), FileError> {

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use diskside_engine::split::Split;
-use diskside_engine::{Asked, CallError, Pieces, SmallCall, SmallInput};
+use diskside_engine::{Asked, CallError, OnMiss, Pieces, SmallCall, SmallInput, Turns};
 use diskside_nvme::Status;
 use diskside_sbpf::trap::TrapKind;
 use diskside_wire::function::{Outcome, ReceiveAnswer, TRAILER_LEN, Trailer};
@@ -74,12 +74,17 @@ struct Bench {
 
 impl Prepared {
     /// Compiles what is needed. Takes milliseconds the first time.
-    pub(crate) fn new(context: &CallContext, plan: Plan, holding: Holding) -> Result<Self, CallError> {
+    pub(crate) fn new(
+        context: &CallContext,
+        plan: Plan,
+        holding: Holding,
+        turns: &Arc<dyn Turns>,
+    ) -> Result<Self, CallError> {
         let compute = &context.environment;
-        let small = Small::new(compute, &context.host.account, &plan)?;
+        let small = Small::new(compute, &context.host.account, &plan, OnMiss::Turns(turns))?;
         if small.is_none() {
             let tier = tier_of(plan.request.tier);
-            compute.engine.code().get(plan.function.main(), tier)?;
+            compute.engine.code().get(plan.function.main(), tier, OnMiss::Turns(turns))?;
         }
         let runs = context.runs(plan.program(), plan.function.name());
         Ok(Self { plan, small, runs, holding })
@@ -91,7 +96,8 @@ impl Prepared {
         let spare = small.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let mut bench = match spare {
             Some(bench) => bench,
-            None => small.bench(&context.environment, &self.plan).ok()?,
+            // A reactor compiles nothing.
+            None => small.bench(&context.environment, &self.plan, OnMiss::Fail).ok()?,
         };
         let range = small.offset..small.offset + small.len as u64;
         // A command that writes there has it now: an engine can wait for it, a reactor cannot.
@@ -138,7 +144,12 @@ impl Prepared {
 }
 
 impl Small {
-    fn new(compute: &Environment, account: &Account, plan: &Plan) -> Result<Option<Self>, CallError> {
+    fn new(
+        compute: &Environment,
+        account: &Account,
+        plan: &Plan,
+        on_miss: OnMiss<'_>,
+    ) -> Result<Option<Self>, CallError> {
         let [PlannedSource::Volume(volume, range)] = &plan.sources[..] else { return Ok(None) };
         if plan.request.decompression.is_some() {
             return Ok(None);
@@ -181,12 +192,12 @@ impl Small {
             account: account.clone(),
         };
         // The first is made now, so that what cannot be compiled is told by the prepare.
-        let bench = small.bench(compute, plan)?;
+        let bench = small.bench(compute, plan, on_miss)?;
         small.give_back(bench);
         Ok(Some(small))
     }
 
-    fn bench(&self, compute: &Environment, plan: &Plan) -> Result<Bench, CallError> {
+    fn bench(&self, compute: &Environment, plan: &Plan, on_miss: OnMiss<'_>) -> Result<Bench, CallError> {
         let (request, folded) = (&plan.request, plan.limits.folded_len_max.min(SMALL_OUTPUT_MAX as usize));
         let call = SmallCall::new(
             &compute.engine,
@@ -195,6 +206,7 @@ impl Small {
             split_of(request.split),
             request.fold,
             folded,
+            on_miss,
         )?;
         let fold_len = if plan.function.combine().is_some() && request.fold { folded } else { 0 };
         let output_len = plan.function.output_cap(self.len as u64) as usize;

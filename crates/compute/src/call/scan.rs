@@ -24,7 +24,7 @@ use crate::call::control::Control;
 use crate::call::result::{ResultOf, ResultWriter};
 use crate::call::spans;
 use crate::call::trailer::{self, micros};
-use crate::schedule::permits::{HostTurns, Turn, Waited};
+use crate::schedule::permits::Waited;
 use crate::schedule::quota::Holding;
 use crate::statistics::counters::FunctionId;
 use crate::watch::ProgramEvent;
@@ -253,11 +253,8 @@ impl ScanJob {
 
     /// Of the process that computes for it.
     fn turns(&self, until: Instant, waited: &Arc<Waited>) -> Arc<dyn Turns> {
-        let (compute, host) = (&self.context.environment, &self.context.host);
-        let (class, cancel, cpu_share) =
-            (self.plan.request.class, self.control.cancel.clone(), host.quota().cpu_share());
-        let turn = Turn { host: host.id, cpu_share, class, cancel, until };
-        HostTurns::of(&compute.gate, &compute.way, turn, waited)
+        let turn = self.context.turn(self.plan.request.class, self.control.cancel.clone(), until);
+        self.context.environment.turns(turn, waited)
     }
 
     fn failed(&self, file: &FileSource, until: Instant, error: ScanError) -> Trailer {

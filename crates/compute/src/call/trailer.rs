@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use diskside_engine::{CallError, Place, ReadError};
+use diskside_engine::{CallError, Place, ReadError, TierError};
 use diskside_sbpf::trap::{Trap, TrapKind};
 use diskside_wire::function::{MissingRange, Outcome, PlaceInSource, Trailer};
 
@@ -64,6 +64,7 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
             trailer.returned = i64::try_from(*returned).unwrap_or(i64::MAX);
             trailer.place = place_of(place);
         }
+        CallError::Tier(TierError::CallEnded) => trailer.outcome = Outcome::Deadline,
         CallError::ResultTooLarge { .. } => trailer.outcome = Outcome::OutputFull,
         CallError::Read { error: ReadError::Changed { .. } | ReadError::Shrunk { .. }, .. } => {
             trailer.outcome = Outcome::Stale;

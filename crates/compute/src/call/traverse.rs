@@ -19,11 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use diskside_engine::code::TierError;
 use diskside_engine::traverse::{
     TraverseError, TraverseFault, TraverseFunction, TraverseLimits, TraverseRead, TraverseRequest, TraverseSource,
 };
-use diskside_engine::{ReadAt, ReadAtError, Traversal};
+use diskside_engine::{OnMiss, ReadAt, ReadAtError, TierError, Traversal, Turns};
 use diskside_nvme::Status;
 use diskside_wire::function::{FunctionRequest, Outcome, Trailer};
 
@@ -202,8 +201,8 @@ impl TraversePlan {
     }
 
     /// Compiles the function. Takes milliseconds the first time.
-    pub(crate) fn compile(&self, compute: &Environment) -> Result<(), TierError> {
-        let bench = self.bench(compute)?;
+    pub(crate) fn compile(&self, compute: &Environment, turns: &Arc<dyn Turns>) -> Result<(), TierError> {
+        let bench = self.bench(compute, OnMiss::Turns(turns))?;
         self.give_back(bench);
         Ok(())
     }
@@ -278,8 +277,14 @@ impl TraversePlan {
                 PlannedSource::HostStream | PlannedSource::Paths => unreachable!("a plan has no stream"),
             }
         }
-        let code = match compute.engine.code().get(self.function.program(), tier_of(self.request.tier)) {
+        let turns = compute.turns(context.turn(self.request.class, control.cancel.clone(), deadline), &Arc::default());
+        let on_miss = OnMiss::Turns(&turns);
+        let code = match compute.engine.code().get(self.function.program(), tier_of(self.request.tier), on_miss) {
             Ok(code) => code,
+            Err(error @ TierError::CallEnded) => {
+                let outcome = if control.cancel.is_cancelled() { Outcome::Cancelled } else { Outcome::Deadline };
+                return (Vec::new(), trailer::simple(outcome, &error.to_string()));
+            }
             Err(error) => return (Vec::new(), trailer::simple(Outcome::Refused, &error.to_string())),
         };
         let limits = TraverseLimits {
@@ -321,12 +326,13 @@ impl TraversePlan {
         TraverseRequest { first: &[], files: lens, input: args, scratch_cap: self.scratch_cap, deadline }
     }
 
+    /// For a reactor, which compiles nothing.
     fn take_bench(&self, compute: &Environment) -> Result<Box<Bench>, TierError> {
         let spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        spare.map_or_else(|| self.bench(compute), Ok)
+        spare.map_or_else(|| self.bench(compute, OnMiss::Fail), Ok)
     }
 
-    fn bench(&self, compute: &Environment) -> Result<Box<Bench>, TierError> {
+    fn bench(&self, compute: &Environment, on_miss: OnMiss<'_>) -> Result<Box<Bench>, TierError> {
         let mut limits = TraverseLimits {
             scratch_cap_max: SCRATCH_LEN_MAX,
             edges_max: if self.request.budget == 0 { SMALL_EDGES_MAX } else { self.request.budget },
@@ -336,7 +342,8 @@ impl TraversePlan {
         if self.near.iter().flatten().all(Near::is_memory) {
             (limits.hops_max, limits.read_bytes_max) = (SMALL_HOPS_MAX, SMALL_READ_BYTES_MAX);
         }
-        let traversal = compute.engine.traversal(&self.function, tier_of(self.request.tier), limits)?;
+        let code = compute.engine.code().get(self.function.program(), tier_of(self.request.tier), on_miss)?;
+        let traversal = Traversal::new(&self.function, code, limits);
         let mut imports = self.function.program().image().imports.iter();
         let has_heap = imports.any(|import| import.name.starts_with("ds_alloc"));
         let heap_len = if has_heap { limits.heap_quota_bytes as usize } else { 0 };

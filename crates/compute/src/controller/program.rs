@@ -5,12 +5,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
+use diskside_engine::{CallError, TierError, Turns};
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
 use diskside_rights::{Access, Program, Rights, Scarce};
 use diskside_wire::function::{
-    FUNCTION_VERSION, FunctionCommand, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest, WAIT_MAX_MS,
+    Class, FUNCTION_VERSION, FunctionCommand, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest, WAIT_MAX_MS,
 };
 
 use super::{Answers, Association, Kept, guarded};
@@ -18,10 +19,10 @@ use crate::call::answer::{Answer, Problem};
 use crate::call::plan::Plan;
 use crate::call::prepared::Prepared;
 use crate::call::tags::{Effect, Waiter};
+use crate::environment::Environment;
 use crate::limits::PREPARED_MAX;
 use crate::program::programs::Unverified;
 use crate::reactors::Name;
-use crate::schedule::aside::verify_aside;
 use crate::schedule::pool::WorkClass;
 use crate::schedule::quota::Holding;
 
@@ -53,15 +54,30 @@ impl Association {
             let problem = Problem::new(Status::INSUFFICIENT_RESOURCES.dnr(), told);
             return self.effects_of(|tags| tags.refused(tag, waiter, problem));
         }
-        let me = Arc::clone(self);
+        let (me, name, class) = (Arc::clone(self), waiter.name, plan.request.class);
         let run = Box::new(move || {
-            let made = guarded(|| match Prepared::new(&me.context, plan, holding) {
+            let made = me.compiling(name, class, |turns| match Prepared::new(&me.context, plan, holding, turns) {
                 Ok(prepared) => Ok(me.keep(Kept::Call(Arc::new(prepared)))),
+                Err(CallError::Tier(error)) => Err(not_compiled(&error)),
                 Err(error) => Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string())),
             });
             me.prepared(tag, waiter, made.flatten());
         });
         self.submit_or_refuse(tag, waiter, run)
+    }
+
+    /// Makes what a prepare asks for, in turns of the host that end when the command is aborted.
+    pub(super) fn compiling<T>(
+        &self,
+        name: Name,
+        class: Class,
+        make: impl FnOnce(&Arc<dyn Turns>) -> Result<T, Problem>,
+    ) -> Result<Result<T, Problem>, Problem> {
+        let turn = self.context.turn(class, self.stops.taken(name), Instant::now() + COMPILE_WAIT_MAX);
+        let turns = self.context.environment.turns(turn, &Arc::default());
+        let made = guarded(|| make(&turns));
+        self.stops.end(name);
+        made
     }
 
     /// Ends a prepare: with the handle, without room for one, or with what is wrong.
@@ -164,24 +180,45 @@ impl Association {
     pub(super) fn verify(self: &Arc<Self>, name: Name, unverified: Unverified, here: &mut Answers) {
         let me = Arc::clone(self);
         let (memory, place) = (unverified.len_bytes() as u64 * 16, unverified.place());
+        let turn = self.context.turn(Class::Normal, self.stops.taken(name), Instant::now() + COMPILE_WAIT_MAX);
         let run = Box::new(move || {
-            let programs = &me.context.environment.programs;
+            let Environment { programs, engine, compilers, .. } = &*me.context.environment;
             let (sha256, len) = (unverified.sha256(), unverified.len_bytes());
-            let verify = || verify_aside(|| programs.verify(&me.context.environment.engine, unverified));
-            let verify = AssertUnwindSafe(verify);
-            let verified = catch_unwind(verify).unwrap_or_else(|_| {
+            let verify = || compilers.verify(&turn, || programs.verify(engine, unverified));
+            let verified = catch_unwind(AssertUnwindSafe(verify));
+            me.stops.end(name);
+            let not_verified = |problem| {
                 programs.give_up(place);
-                Err(Problem::new(Status::INTERNAL_ERROR, "the verifier failed: a bug"))
-            });
+                Err(problem)
+            };
+            let verified = match verified {
+                Ok(Some(verified)) => verified,
+                Ok(None) if turn.cancel.is_cancelled() => not_verified(Status::COMMAND_ABORT_REQUESTED.into()),
+                Ok(None) => not_verified(Problem::new(Status::COMMAND_INTERRUPTED, "other programs are compiled")),
+                Err(_) => not_verified(Problem::new(Status::INTERNAL_ERROR, "the verifier failed: a bug")),
+            };
             me.context.tell_loaded(Some(sha256), len, verified.as_ref().err().map(Problem::told));
             me.answer(name, verified.map_or_else(Into::into, |()| Answer::success()), &mut Answers::default());
         });
         if !self.context.submit(WorkClass::Prompt, memory, run) {
+            self.stops.end(name);
             self.context.environment.programs.give_up(place);
             self.answer(name, Status::FUNCTION_BUSY.into(), here);
         }
     }
 }
+
+/// Why a prepare has no code.
+pub(super) fn not_compiled(error: &TierError) -> Problem {
+    let status = match error {
+        TierError::CallEnded => Status::COMMAND_ABORT_REQUESTED,
+        _ => Status::INVALID_PROGRAM_DATA.dnr(),
+    };
+    Problem::new(status, error.to_string())
+}
+
+/// How long a load or a prepare waits for compilers that work for other hosts.
+const COMPILE_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Why this host may not have this program; `None`: it may.
 fn why_refused(program: &Unverified, rights: &Rights) -> Option<&'static str> {

@@ -27,8 +27,17 @@ struct Stop {
 
 impl Stops {
     fn queued(&self, name: Name, until: Instant) -> CancelToken {
+        self.add(name, Some(until))
+    }
+
+    /// A thread has the command, or will: it is answered when that is done.
+    pub(super) fn taken(&self, name: Name) -> CancelToken {
+        self.add(name, None)
+    }
+
+    fn add(&self, name: Name, until: Option<Instant>) -> CancelToken {
         let token = CancelToken::new();
-        self.lock().push(Stop { name, token: token.clone(), until: Some(until) });
+        self.lock().push(Stop { name, token: token.clone(), until });
         token
     }
 
@@ -39,7 +48,7 @@ impl Stops {
         found.map(|stop| stop.until = None).is_some()
     }
 
-    fn end(&self, name: Name) {
+    pub(super) fn end(&self, name: Name) {
         self.lock().retain(|stop| stop.name != name);
     }
 

@@ -4,10 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Instant;
 
-use diskside_nvme::Status;
 use diskside_wire::function::{FunctionRequest, Outcome, Trailer};
 
-use super::{Answers, Association, Kept, guarded};
+use super::program::not_compiled;
+use super::{Answers, Association, Kept};
 use crate::call::answer::{Answer, Piece, Problem};
 use crate::call::command::CallCommand;
 use crate::call::context::{CallContext, CallEvents};
@@ -90,11 +90,11 @@ impl Association {
             Ok(plan) => plan.prepared(&self.context),
             Err(problem) => return self.effects_of(|tags| tags.refused(tag, waiter, problem)),
         };
-        let me = Arc::clone(self);
+        let (me, name, class) = (Arc::clone(self), waiter.name, plan.request.class);
         let run = Box::new(move || {
-            let made = guarded(|| match plan.compile(&me.context.environment) {
+            let made = me.compiling(name, class, |turns| match plan.compile(&me.context.environment, turns) {
                 Ok(()) => Ok(me.keep(Kept::Traverse(Arc::new(plan)))),
-                Err(error) => Err(Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), error.to_string())),
+                Err(error) => Err(not_compiled(&error)),
             });
             me.prepared(tag, waiter, made.flatten());
         });

@@ -11,11 +11,12 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
-use diskside_engine::Turns;
+use diskside_engine::{Compiler, Turns};
 use diskside_rights::CPU_SHARE;
 use diskside_sbpf::machine::CancelToken;
 use diskside_wire::function::Class;
 
+use crate::schedule::compilers::Compilers;
 use crate::schedule::yield_to_reactor::Way;
 
 /// How long a function computes before others that wait are asked whether it is their turn.
@@ -68,11 +69,15 @@ struct Waiting {
 }
 
 impl Held {
-    /// What a time counts: the less, the larger the host's share.
     fn counted(&self, ran: Duration) -> Duration {
-        let ns = ran.as_nanos().saturating_mul(CPU_SHARE.into()) / u128::from(self.cpu_share.max(1));
-        Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+        counted(ran, self.cpu_share)
     }
+}
+
+/// What a time counts: the less, the larger the host's share.
+fn counted(ran: Duration, cpu_share: u64) -> Duration {
+    let ns = ran.as_nanos().saturating_mul(CPU_SHARE.into()) / u128::from(cpu_share.max(1));
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
 impl Waiting {
@@ -151,6 +156,22 @@ impl Gate {
     fn step_back(&self, turn: &Turn) {
         // The guard of the first permit lets go of this one, too.
         std::mem::forget(self.enter(turn));
+    }
+
+    /// Charges a host for time that it has computed without a permit.
+    pub(crate) fn charge(&self, turn: &Turn, took: Duration) {
+        let mut state = self.lock();
+        state.arrive(turn.host);
+        if let Some(share) = state.used.get_mut(&turn.host) {
+            share.used += counted(took, turn.cpu_share);
+        }
+        state.absent(turn.host);
+    }
+
+    /// The time that a host has used for its share, while hosts compete.
+    #[cfg(test)]
+    pub(crate) fn used(&self, host: u64) -> Option<Duration> {
+        self.lock().used.get(&host).map(|share| share.used)
     }
 
     fn leave(&self) {
@@ -285,6 +306,7 @@ impl Drop for Permit<'_> {
 pub(crate) struct HostTurns {
     gate: Arc<Gate>,
     way: Arc<Way>,
+    compilers: Arc<Compilers>,
     turn: Turn,
     waited: Arc<Waited>,
 }
@@ -319,9 +341,14 @@ impl Waited {
 }
 
 impl HostTurns {
-    pub(crate) fn of(gate: &Arc<Gate>, way: &Arc<Way>, turn: Turn, waited: &Arc<Waited>) -> Arc<dyn Turns> {
-        let (gate, way) = (Arc::clone(gate), Arc::clone(way));
-        Arc::new(Self { gate, way, turn, waited: Arc::clone(waited) })
+    pub(crate) fn of(
+        (gate, compilers): (&Arc<Gate>, &Arc<Compilers>),
+        way: &Arc<Way>,
+        turn: Turn,
+        waited: &Arc<Waited>,
+    ) -> Arc<dyn Turns> {
+        let (gate, compilers, way) = (Arc::clone(gate), Arc::clone(compilers), Arc::clone(way));
+        Arc::new(Self { gate, way, compilers, turn, waited: Arc::clone(waited) })
     }
 }
 
@@ -353,6 +380,10 @@ impl Turns for HostTurns {
             self.gate.step_back(&self.turn);
             add_since(&self.waited.within_ns, asked);
         }
+    }
+
+    fn compile(&self, compiler: Compiler, work: &mut (dyn FnMut() + Send)) -> bool {
+        self.compilers.run(&self.turn, compiler, work)
     }
 }
 

@@ -14,7 +14,6 @@ use super::state::Standard;
 use crate::call::answer::{Answer, Problem};
 use crate::call::context::CallContext;
 use crate::program::programs::ActiveProgram;
-use crate::schedule::permits::{HostTurns, Turn};
 
 impl Standard {
     /// Execute Program.
@@ -47,9 +46,8 @@ impl Standard {
         let deadline = Some(self.execution_max);
         let limits = CallLimits { deadline, cancel: Some(cancel.clone()), ..CallLimits::default() };
         let until = Instant::now() + self.execution_max;
-        let (host, cpu_share) = (context.host.id, context.host.quota().cpu_share());
-        let turn = Turn { host, cpu_share, class: Class::Normal, cancel: cancel.clone(), until };
-        let turns = Some(HostTurns::of(&compute.gate, &compute.way, turn, &Arc::default()));
+        let turn = context.turn(Class::Normal, cancel.clone(), until);
+        let turns = Some(compute.turns(turn, &Arc::default()));
         let tier = TierChoice::Best;
         let bytes = places.iter().map(|place| place.len() as u64).sum();
         let begun = Instant::now();

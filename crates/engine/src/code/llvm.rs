@@ -1,7 +1,8 @@
 //! LLVM beside running calls: what to compile, when, and what became of it.
 
 use super::store::Store;
-use super::{Aside, Compiler as Which, Key, forget_unused, is_same, key, run_aside};
+use super::{Compiler as Which, Key, OnMiss, TierError, forget_unused, is_same, key};
+use crate::call::Turns;
 use diskside_sbpf::activation::{Code, Program, Tier};
 use diskside_sbpf::ir::Module;
 use diskside_sbpf_llvm::{CompiledModule, Compiler, compile, intermediate_code};
@@ -92,7 +93,6 @@ pub(super) struct Llvm {
 
 struct Shared {
     options: LlvmOptions,
-    aside: Option<Aside>,
     store: Option<Store>,
     progress: Mutex<Progress>,
     changed: Condvar,
@@ -131,6 +131,8 @@ struct Job {
     name: String,
     /// Whether to compile what the store has not.
     compile: bool,
+    /// Of the call that asked first.
+    turns: Option<Arc<dyn Turns>>,
 }
 
 impl Llvm {
@@ -144,14 +146,8 @@ impl Llvm {
                 None
             }
         });
-        let shared = Shared { options, aside: None, store, progress: Mutex::new(progress), changed: Condvar::new() };
+        let shared = Shared { options, store, progress: Mutex::new(progress), changed: Condvar::new() };
         Self { shared: Arc::new(shared), jobs: Mutex::new(None) }
-    }
-
-    /// The same, before anything was compiled, where the compiler runs in this way.
-    pub(super) fn compiling_aside(mut self, aside: Aside) -> Self {
-        Arc::get_mut(&mut self.shared).expect("no thread has it yet").aside = Some(aside);
-        self
     }
 
     pub(super) fn stats(&self) -> CodeStats {
@@ -176,7 +172,12 @@ impl Llvm {
     }
 
     /// Counts input; see [`super::CodeCache::ran`].
-    pub(super) fn ran(&self, program: &Program, input_len: u64) -> Option<Arc<dyn Code>> {
+    pub(super) fn ran(
+        &self,
+        program: &Program,
+        input_len: u64,
+        turns: Option<&Arc<dyn Turns>>,
+    ) -> Option<Arc<dyn Code>> {
         let mut progress = self.shared.progress();
         let entry = progress.entry(program)?;
         entry.input_len = entry.input_len.saturating_add(input_len);
@@ -190,20 +191,25 @@ impl Llvm {
         entry.looked = true;
         entry.state = State::Waiting;
         drop(progress);
-        self.send(Job::new(program, compile));
+        self.send(Job { turns: turns.cloned(), ..Job::new(program, compile) });
         None
     }
 
     /// The code, however long it takes.
-    pub(super) fn wait_for(&self, program: &Program) -> Result<Arc<dyn Code>, String> {
+    pub(super) fn wait_for(
+        &self,
+        program: &Program,
+        on_miss: OnMiss<'_>,
+    ) -> Result<Result<Arc<dyn Code>, String>, TierError> {
         let mut progress = self.shared.progress();
         loop {
             let Some(entry) = progress.entry(program) else {
-                return Err("another program with the same content hash is being compiled".into());
+                return Ok(Err("another program with the same content hash is being compiled".into()));
             };
             match entry.state.clone() {
-                State::Ready(code) => return Ok(code),
-                State::Failed(why) => return Err(why),
+                State::Ready(code) => return Ok(Ok(code)),
+                State::Failed(why) => return Ok(Err(why)),
+                State::Waiting | State::Idle if matches!(on_miss, OnMiss::Fail) => return Err(TierError::NotReady),
                 State::Waiting => {
                     progress = self.shared.changed.wait(progress).unwrap_or_else(PoisonError::into_inner);
                 }
@@ -211,7 +217,8 @@ impl Llvm {
                     entry.state = State::Waiting;
                     drop(progress);
                     // Here, not on the thread: who waits need not queue.
-                    self.shared.work(&Job::new(program, true));
+                    let turns = if let OnMiss::Turns(turns) = on_miss { Some(Arc::clone(turns)) } else { None };
+                    self.shared.work(&Job { turns, ..Job::new(program, true) });
                     progress = self.shared.progress();
                 }
             }
@@ -246,6 +253,7 @@ impl Job {
             module: Arc::clone(program.optimised()),
             name: program.entry().section.clone(),
             compile,
+            turns: None,
         }
     }
 }
@@ -292,7 +300,9 @@ impl Shared {
 
     fn work(&self, job: &Job) {
         let started = Instant::now();
-        let result = run_aside(self.aside, Which::Thorough, || self.make(job));
+        let made = OnMiss::of(job.turns.as_ref()).run(Which::Thorough, || self.make(job));
+        // Others may wait for it, so it is made although the call that asked first has ended.
+        let result = made.unwrap_or_else(|| self.make(job));
         self.finish(job, result, started.elapsed());
     }
 

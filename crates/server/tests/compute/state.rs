@@ -9,7 +9,8 @@ use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_server::Running;
 use diskside_wire::function::{
-    ClearSelect, FunctionCommand, FunctionKind, FunctionRequest, Outcome, StateName, StatisticsPage, Trailer, function_log,
+    ClearSelect, FunctionCommand, FunctionKind, FunctionRequest, Outcome, StateName, StatisticsPage, Trailer,
+    function_log,
 };
 
 const FREE: u16 = 100;

@@ -1,0 +1,187 @@
+//! Verifies and compiles programs behind the calls that run: it takes milliseconds that nothing interrupts, and calls of other
+//! hosts come first.
+//!
+//! Each job has a thread of its own with a lower priority than engines have, while the call that needs it waits. A few jobs run at a
+//! time. A free place goes to the waiting host that has compiled for the least time, and what a job took is charged to its host as if
+//! a function had computed for so long. A job that has not begun when its call ends is not done.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diskside_engine::Compiler;
+use diskside_sys::schedule::{Behind, processor_time, step_back};
+
+use crate::schedule::permits::{Gate, Turn};
+
+/// Threads that verify and compile at a time.
+const AT_ONCE_MAX: usize = 2;
+
+#[derive(Debug)]
+pub(crate) struct Compilers {
+    places: Gate,
+    /// Where hosts are charged.
+    engines: Arc<Gate>,
+}
+
+impl Compilers {
+    pub(crate) fn new(engines: &Arc<Gate>) -> Self {
+        Self { places: Gate::new(AT_ONCE_MAX), engines: Arc::clone(engines) }
+    }
+
+    /// The result of work that verifies a program. `None`: it was not done, because nobody wants it any more.
+    pub(crate) fn verify<T: Send>(&self, turn: &Turn, work: impl FnOnce() -> T + Send) -> Option<T> {
+        let (mut work, mut result) = (Some(work), None);
+        self.run(turn, Compiler::Quick, &mut || result = work.take().map(|work| work()));
+        result
+    }
+
+    /// Runs the work of a compiler to its end. False: it was not done, because nobody wants it any more.
+    pub(crate) fn run(&self, turn: &Turn, compiler: Compiler, work: &mut (dyn FnMut() + Send)) -> bool {
+        let place = match compiler {
+            // A program of its own, on the one thread that waits for such programs.
+            Compiler::Thorough => None,
+            Compiler::Quick => match self.places.enter(turn) {
+                None => return false,
+                place => place,
+            },
+        };
+        let took = on_a_thread_behind_calls(compiler, work);
+        drop(place);
+        self.engines.charge(turn, took);
+        true
+    }
+}
+
+/// Gives the processor time of the work; that of a program that it waits for is at most the time until it ended.
+fn on_a_thread_behind_calls(compiler: Compiler, work: &mut (dyn FnMut() + Send)) -> Duration {
+    let mut timed = || {
+        let (begun, used) = (Instant::now(), processor_time());
+        work();
+        if compiler == Compiler::Thorough { begun.elapsed() } else { processor_time().saturating_sub(used) }
+    };
+    let run = || {
+        if let Err(error) = step_back(Behind::Calls) {
+            tracing::debug!(%error, "a thread that compiles keeps its scheduling policy and priority");
+        }
+        timed()
+    };
+    let ended = std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("prepare".into()).spawn_scoped(scope, run).ok()?;
+        Some(thread.join())
+    });
+    match ended {
+        Some(Ok(took)) => took,
+        Some(Err(panic)) => std::panic::resume_unwind(panic),
+        // The process may have no more threads: the thread that needs the result does it.
+        None => timed(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use diskside_rights::CPU_SHARE;
+    use diskside_sbpf::machine::CancelToken;
+    use diskside_sys::schedule;
+    use diskside_wire::function::Class;
+    use std::sync::mpsc;
+
+    fn turn(host: u64) -> Turn {
+        let until = Instant::now() + Duration::from_secs(3600);
+        Turn { host, cpu_share: CPU_SHARE, class: Class::Normal, cancel: CancelToken::new(), until }
+    }
+
+    fn compilers() -> Compilers {
+        Compilers::new(&Arc::new(Gate::new(1)))
+    }
+
+    fn compute_for(time: Duration) {
+        let begun = processor_time();
+        while processor_time() - begun < time {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// A host that had one program after the other compiled had half of the processors, in time slices of milliseconds.
+    #[test]
+    fn jobs_run_behind_engines_and_their_panics_come_back() {
+        let compilers = compilers();
+        let before = (schedule::policy().unwrap(), schedule::nice());
+        let during = compilers.verify(&turn(1), || (schedule::policy().unwrap(), schedule::nice()));
+        assert_eq!(during, Some((Some(schedule::Policy::Batch), Behind::Calls.nice().max(before.1))));
+        assert_eq!((schedule::policy().unwrap(), schedule::nice()), before, "the thread that waits keeps its own");
+        let panic = || compilers.verify(&turn(1), || panic!("on purpose"));
+        let panics = std::panic::catch_unwind(std::panic::AssertUnwindSafe(panic));
+        assert_eq!(panics.unwrap_err().downcast_ref(), Some(&"on purpose"));
+        assert_eq!(compilers.places.busy(), 0, "its place is free again");
+    }
+
+    /// The load of a host with one program waited for the hundred loads of another, which had come first.
+    #[test]
+    fn the_host_that_has_compiled_least_is_next() {
+        let compilers = compilers();
+        let (sender, receiver) = mpsc::channel();
+        let (begin, wait) = mpsc::channel::<()>();
+        let (compilers, wait) = (&compilers, &std::sync::Mutex::new(wait));
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE_MAX {
+                scope.spawn(move || compilers.verify(&turn(1), || wait.lock().unwrap().recv().unwrap()));
+            }
+            await_until(|| compilers.places.busy() == AT_ONCE_MAX);
+            for (waiting, host) in [1, 1, 1, 1, 2].into_iter().enumerate() {
+                let sender = sender.clone();
+                scope.spawn(move || compilers.verify(&turn(host), || sender.send(host).unwrap()));
+                await_until(|| compilers.places.waiting() == waiting + 1);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+            (0..AT_ONCE_MAX).for_each(|_| begin.send(()).unwrap());
+        });
+        drop(sender);
+        let order: Vec<_> = receiver.iter().collect();
+        // Two places become free at once, so that two threads may report in either order.
+        assert!(order[..AT_ONCE_MAX].contains(&2), "{order:?}");
+        assert_eq!(order.len(), 5);
+    }
+
+    fn await_until(what: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !what() {
+            assert!(begun.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A host that did nothing but have programs compiled had all engines as often as a host that had computed nothing.
+    #[test]
+    fn a_host_is_charged_for_what_it_has_compiled() {
+        let engines = Arc::new(Gate::new(1));
+        let compilers = Compilers::new(&engines);
+        // While somebody else is there: times of hosts that nobody competes with are forgotten.
+        let other = engines.enter(&turn(2)).unwrap();
+        compilers.verify(&turn(1), || compute_for(Duration::from_millis(20)));
+        let charged = engines.used(1).unwrap();
+        assert!(charged >= Duration::from_millis(20), "{charged:?}");
+        drop(other);
+    }
+
+    /// Compilers worked on for hosts that had left.
+    #[test]
+    fn a_job_that_nobody_wants_any_more_does_not_begin() {
+        let compilers = compilers();
+        let (begin, wait) = mpsc::channel::<()>();
+        let (compilers, wait) = (&compilers, &std::sync::Mutex::new(wait));
+        std::thread::scope(|scope| {
+            for _ in 0..AT_ONCE_MAX {
+                scope.spawn(move || compilers.verify(&turn(1), || wait.lock().unwrap().recv().unwrap()));
+            }
+            await_until(|| compilers.places.busy() == AT_ONCE_MAX);
+            let left = turn(2);
+            let cancel = left.cancel.clone();
+            let job = scope.spawn(move || compilers.verify(&left, || unreachable!("it is not done")));
+            await_until(|| compilers.places.waiting() == 1);
+            cancel.cancel();
+            assert_eq!(job.join().unwrap(), None);
+            (0..AT_ONCE_MAX).for_each(|_| begin.send(()).unwrap());
+        });
+    }
+}
