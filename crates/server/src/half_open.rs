@@ -75,6 +75,13 @@ impl HalfOpen {
     }
 }
 
+impl Entrant {
+    /// Where the connection came from: of IPv6 its network.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
+    }
+}
+
 impl Table {
     fn take_oldest_of_most(&mut self) -> Option<ConnectionSlot> {
         let &(.., address) = self.by_count.last()?;

@@ -3,6 +3,7 @@
 mod send;
 mod slow;
 
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
@@ -19,7 +20,7 @@ use super::function::FunctionState;
 use super::memory::{Account, AccountMemory};
 use super::receive::Receive;
 use crate::audit::Told;
-use crate::half_open::Entrant;
+use crate::half_open::{ConnectionSlot, Entrant};
 use crate::link::LoopEnd;
 use diskside_rights::HostQuota;
 use diskside_volume::stats::IoCounters;
@@ -391,6 +392,16 @@ impl Connection {
                 "too many connections have not authenticated, and this is the oldest of an address with many",
             );
         }
+    }
+
+    /// Where it is, for others.
+    pub(super) fn slot(&self, core: &Core) -> ConnectionSlot {
+        ConnectionSlot { reactor: core.index, connection: self.id, alive: Arc::downgrade(&self.alive) }
+    }
+
+    /// Where it came from, if its host is not let in yet.
+    pub(super) fn origin(&self) -> Option<IpAddr> {
+        self.entrant.as_ref().map(Entrant::address)
     }
 
     /// Whether it is the connection that this was taken from, and not one that has its place now.

@@ -339,7 +339,7 @@ impl Connection {
         };
         let received = std::mem::take(&mut pending.received);
         pending.at_work = true;
-        if !core.shared.authenticators.shake((core.index, self.id), shaking, received, &self.alive) {
+        if !core.shared.authenticators.shake(self.slot(core), self.origin(), shaking, received) {
             self.refuse(core, "too many hosts make secure channels at once".into());
             self.close(core, "too many handshakes");
         }

@@ -98,7 +98,7 @@ impl Connection {
         let operation = match operation {
             Operation::Authenticate(work) => {
                 let authenticators = &core.shared.authenticators;
-                if !authenticators.compute((core.index, self.id), tag, work, &self.alive) {
+                if !authenticators.compute(self.slot(core), self.origin(), tag, work) {
                     self.close(core, "too many hosts authenticate at a time");
                 }
                 return;
