@@ -1,11 +1,11 @@
 //! All exported directories of a target.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use diskside_rights::{Access, HostQuota, HostRights, Rights};
+use diskside_rights::{Access, HostQuota, HostRights, Places, Rights};
 use diskside_volume::stats::{AccessStats, AccessesByHost};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -20,8 +20,7 @@ use crate::space::Space;
 pub struct Exports {
     list: RwLock<List>,
     /// Handles that are open in all sessions, and the most there may be.
-    pub(crate) handles: AtomicUsize,
-    pub(crate) handles_max: AtomicUsize,
+    pub(crate) handles: Places,
     /// What hosts did with files, by name.
     pub(crate) by_host: AccessesByHost,
     /// Whether it is known, or about to be, what hosts hold.
@@ -42,10 +41,9 @@ impl Exports {
         Ok(exports)
     }
 
-    pub(crate) fn of(list: Vec<Arc<Export>>, handles_max: usize) -> Self {
-        let handles_max = AtomicUsize::new(handles_max);
-        let (handles, by_host, keeps_accounts) = Default::default();
-        Self { list: RwLock::new(list.into()), handles, handles_max, by_host, keeps_accounts }
+    pub(crate) fn of(list: Vec<Arc<Export>>, handles_max: u64) -> Self {
+        let (by_host, keeps_accounts) = Default::default();
+        Self { list: RwLock::new(list.into()), handles: Places::new(handles_max), by_host, keeps_accounts }
     }
 
     /// Opens those of `specs` that are new or changed. What is served stays as it is until [`replace`](Self::replace).
@@ -106,8 +104,8 @@ impl Exports {
 
     /// Serves these instead. What hosts have open in others is stale from now on; calls that run end as they would have.
     pub fn replace(&self, OpenedExports(list): OpenedExports) {
-        if !list.is_empty() && self.handles_max.load(Ordering::Relaxed) == 0 {
-            self.handles_max.store(handles_max(), Ordering::Relaxed);
+        if !list.is_empty() && self.handles.max() == 0 {
+            self.handles.set_max(handles_max());
         }
         let before = std::mem::replace(&mut *self.list.write().unwrap_or_else(PoisonError::into_inner), list);
         let after = self.list();
@@ -187,7 +185,7 @@ impl OpenedExports {
 const COUNT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Half of the files that this process may have open, once it may have as many as it is allowed to ask for.
-fn handles_max() -> usize {
+fn handles_max() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -196,5 +194,5 @@ fn handles_max() -> usize {
             Err(errno) => tracing::warn!(%errno, "the limit of open files stays at {:?}", limit.current),
         }
     }
-    limit.current.map_or(usize::MAX, |files| usize::try_from(files / 2).unwrap_or(usize::MAX))
+    limit.current.map_or(u64::MAX, |files| files / 2)
 }

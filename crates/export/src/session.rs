@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use diskside_rights::{Access, HostQuota, HostRights};
+use diskside_rights::{Access, HostQuota, HostRights, NoPlace};
 use diskside_sbpf::machine::CancelToken;
 use diskside_wire::file::{self, FileHandle, FileOp, FileRequest, MalformedRequest};
 use rustix::io::Errno;
@@ -239,13 +239,15 @@ impl FileSession {
             let message = format!("{op}: {HANDLES_MAX} handles are open, which is the limit; close some");
             return Err(FileError::because(Errno::MFILE, message));
         }
-        let exports = &self.inner.exports;
-        let handles_max = exports.handles_max.load(Ordering::Relaxed);
-        if exports.handles.fetch_add(1, Ordering::Relaxed) >= handles_max {
-            exports.handles.fetch_sub(1, Ordering::Relaxed);
-            let message = format!("{op}: the target has {handles_max} files open for all hosts, its limit");
-            return Err(FileError::because(Errno::NFILE, message));
-        }
+        self.inner.exports.handles.take(self.inner.quota.open_files()).map_err(|no_place| {
+            let why = match no_place {
+                NoPlace::AllTaken { max } => format!("the target has {max} files open for all hosts, its limit"),
+                NoPlace::ForOthers { max } => {
+                    format!("the target keeps the last eighth of its {max} open files for hosts with fewer; close some")
+                }
+            };
+            FileError::because(Errno::NFILE, format!("{op}: {why}"))
+        })?;
         let generation = table.generation;
         table.generation = generation.wrapping_add(1);
         let id = table.open.insert((generation, file.into())) as u32 + 1;
@@ -267,7 +269,7 @@ impl FileSession {
         match table.open.get(key(handle)) {
             Some((generation, _)) if *generation == handle.generation => {
                 table.open.remove(key(handle));
-                self.inner.exports.handles.fetch_sub(1, Ordering::Relaxed);
+                self.inner.exports.handles.give_back(self.inner.quota.open_files(), 1);
                 Ok(file)
             }
             _ => Err(stale(op, handle)),
@@ -319,7 +321,7 @@ impl From<OpenObject> for Opened {
 impl Drop for Inner {
     fn drop(&mut self) {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.exports.handles.fetch_sub(table.open.len(), Ordering::Relaxed);
+        self.exports.handles.give_back(self.quota.open_files(), table.open.len() as u64);
     }
 }
 

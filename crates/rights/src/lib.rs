@@ -10,11 +10,13 @@
 #![forbid(unsafe_code)]
 
 mod pace;
+mod places;
 mod quota;
 mod rights;
 mod spec;
 mod table;
 
+pub use places::{NoPlace, Places};
 pub use quota::{
     CPU_SHARE, ConnectionPlace, HostLimits, HostQuota, QuotaCounters, QuotaRule, QuotaTable, QuotaWatch, Quotas, Scarce,
 };

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use crate::pace::Pace;
+use crate::places::Places;
 
 /// How much a host may take; `None`: what every host may.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -172,6 +173,8 @@ pub struct QuotaTable {
     rules: RwLock<Quotas>,
     hosts: Mutex<Hosts>,
     watch: Arc<dyn QuotaWatch>,
+    /// Connections of all hosts.
+    connections: Arc<Places>,
     /// Rates count from here.
     epoch: Instant,
 }
@@ -193,7 +196,12 @@ impl QuotaTable {
     /// Nobody has limits yet.
     pub fn new(watch: Arc<dyn QuotaWatch>) -> Arc<Self> {
         let (rules, hosts) = (RwLock::default(), Mutex::default());
-        Arc::new(Self { rules, hosts, watch, epoch: Instant::now() })
+        Arc::new(Self { rules, hosts, watch, connections: Arc::new(Places::new(NONE)), epoch: Instant::now() })
+    }
+
+    /// Bounds the connections of all hosts together.
+    pub fn bound_connections(&self, max: u64) {
+        self.connections.set_max(max);
     }
 
     /// One that nobody watches.
@@ -226,7 +234,8 @@ impl QuotaTable {
         hosts.last = hosts.last.wrapping_add(1);
         let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
         let (name, limits) = rules.of(nqn);
-        let host = HostQuota::new(hosts.last, (nqn, name), limits, (Arc::clone(&self.watch), self.epoch));
+        let host =
+            HostQuota::new(hosts.last, (nqn, name), limits, (Arc::clone(&self.watch), self.epoch), &self.connections);
         hosts.by_nqn.insert(nqn.to_owned(), Arc::clone(&host));
         host
     }
@@ -262,6 +271,8 @@ pub struct HostQuota {
     space_bytes: AtomicU64,
     files: AtomicU64,
     connections: AtomicU64,
+    all_connections: Arc<Places>,
+    open_files: AtomicU64,
     pauses: AtomicU64,
     paused_us: AtomicU64,
     refusals: AtomicU64,
@@ -308,6 +319,7 @@ impl HostQuota {
         (nqn, name): (&str, &str),
         limits: HostLimits,
         (watch, epoch): (Arc<dyn QuotaWatch>, Instant),
+        all_connections: &Arc<Places>,
     ) -> Arc<Self> {
         let (commands, bytes, none) = (Pace::default(), Pace::default(), || AtomicU64::new(NONE));
         let quota = Self {
@@ -324,6 +336,8 @@ impl HostQuota {
             space_bytes: none(),
             files: none(),
             connections: AtomicU64::new(0),
+            all_connections: Arc::clone(all_connections),
+            open_files: AtomicU64::new(0),
             pauses: AtomicU64::new(0),
             paused_us: AtomicU64::new(0),
             refusals: AtomicU64::new(0),
@@ -336,7 +350,8 @@ impl HostQuota {
 
     /// The quota of a host that may take what every host may.
     pub fn unlimited() -> Arc<Self> {
-        Self::new(0, ("", ""), HostLimits::default(), (Arc::new(Unwatched), Instant::now()))
+        let connections = Arc::new(Places::new(NONE));
+        Self::new(0, ("", ""), HostLimits::default(), (Arc::new(Unwatched), Instant::now()), &connections)
     }
 
     fn set(&self, limits: HostLimits) {
@@ -458,15 +473,20 @@ impl HostQuota {
         (get(&self.space_bytes), get(&self.files))
     }
 
-    /// One more connection, as long as what is given is kept; `None`: it has as many as it may.
+    /// One more connection, as long as what is given is kept; `None`: it has as many as it may, or the rest is for others.
     pub fn connect(self: &Arc<Self>) -> Option<ConnectionPlace> {
-        let max = self.connections_max.load(Ordering::Relaxed);
-        if self.connections.fetch_add(1, Ordering::Relaxed) >= max {
-            self.connections.fetch_sub(1, Ordering::Relaxed);
+        self.all_connections.take(&self.connections).ok()?;
+        let place = ConnectionPlace(Arc::clone(self));
+        if self.connections() > self.connections_max.load(Ordering::Relaxed) {
             self.refuse(Scarce::Connections);
             return None;
         }
-        Some(ConnectionPlace(Arc::clone(self)))
+        Some(place)
+    }
+
+    /// Files of exports that it has open.
+    pub fn open_files(&self) -> &AtomicU64 {
+        &self.open_files
     }
 
     /// Connections that it has.
@@ -504,7 +524,7 @@ pub struct ConnectionPlace(Arc<HostQuota>);
 
 impl Drop for ConnectionPlace {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.all_connections.give_back(&self.0.connections, 1);
     }
 }
 

@@ -12,7 +12,7 @@ use diskside::sandbox::disasm;
 use diskside::sandbox::image::{Image, Kind};
 use diskside::sandbox::ir::LoopReport;
 use diskside::sandbox::opt::instead;
-use diskside::{CodeCache, TierChoice};
+use diskside::{CodeCache, OnMiss, TierChoice};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -163,7 +163,7 @@ fn reason(image: &Image, why: &str) -> String {
 /// Why its code is not as fast as that of others, if so.
 fn plainer(program: &Program) -> Option<String> {
     let code = CodeCache::default();
-    code.get(program, TierChoice::Best).ok()?;
+    code.get(program, TierChoice::Best, OnMiss::CallingThread).ok()?;
     code.stats().plainer
 }
 

@@ -211,6 +211,7 @@ impl Opened {
             Audit::start(audit, Arc::clone(&names)).map_err(|error| TargetError::audit(&config.security, error))?;
         let audit = Arc::new(audit);
         let quotas = QuotaTable::new(Arc::clone(&audit) as Arc<dyn QuotaWatch>);
+        quotas.bound_connections(config.limits.connections as u64);
         let compute = if computes {
             let surroundings = Surroundings {
                 volumes: Arc::clone(&volumes),
