@@ -5,6 +5,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use diskside_io::buffer::Buffer;
+use diskside_nvme::BufferSlice;
 use diskside_nvme::auth::{Names, TlsPsk, TlsSecret};
 use diskside_tls::{Alert, Content, Done, Handshake, Next, RECORD_LEN_MAX, RecordError, Records, Unavailable};
 
@@ -220,6 +222,27 @@ fn converse<S: Read + Write>(
     }
 }
 
+/// Takes what a channel opens.
+pub(crate) trait Receiver {
+    /// Where the next bytes belong, if there is room for so many.
+    fn room(&mut self, len: usize) -> Option<Room>;
+
+    /// So many bytes are at the start of the room.
+    fn placed(&mut self, room: Room, len: usize);
+
+    /// These bytes came.
+    fn take(&mut self, bytes: &[u8]);
+}
+
+/// A range of a buffer to open a record into.
+pub(crate) struct Room {
+    pub(crate) buffer: Buffer,
+    pub(crate) slice: BufferSlice,
+}
+
+/// What is opened where it belongs: to look for the place costs less than to copy so much.
+const PLACED_LEN_MIN: usize = 4 << 10;
+
 /// A channel that was made.
 #[derive(Debug)]
 pub(crate) struct Channel {
@@ -239,12 +262,26 @@ impl Channel {
         Self { records: Records::new(secrets), incoming: rest, output, spare: Vec::new() }
     }
 
-    /// Opens what came, and gives `take` the bytes that were in it. False: the server sends nothing more.
-    pub(crate) fn open(&mut self, mut bytes: &[u8], mut take: impl FnMut(&[u8])) -> Result<bool, RecordError> {
+    /// Opens what came for the receiver. False: the server sends nothing more.
+    pub(crate) fn open(&mut self, mut bytes: &[u8], receiver: &mut impl Receiver) -> Result<bool, RecordError> {
         let Self { records, incoming, output, .. } = self;
         loop {
             let is_held = !incoming.is_empty();
-            match records.open(if is_held { incoming } else { bytes }, output)? {
+            let input: &[u8] = if is_held { &*incoming } else { bytes };
+            let mut room =
+                Records::opened_len(input).filter(|len| *len >= PLACED_LEN_MIN).and_then(|len| receiver.room(len));
+            let found = match &mut room {
+                Some(Room { buffer, slice }) => {
+                    records.open(input, &mut buffer[slice.offset as usize..(slice.offset + slice.len) as usize])
+                }
+                None => records.open(input, output),
+            };
+            let placed_len = if let Ok(Next::Record { content: Content::Data(len), .. }) = found { len } else { 0 };
+            let is_placed = room.is_some();
+            if let Some(room) = room {
+                receiver.placed(room, placed_len);
+            }
+            match found? {
                 Next::Incomplete(missing) => {
                     let (now, later) = bytes.split_at(if is_held { missing.min(bytes.len()) } else { bytes.len() });
                     incoming.extend_from_slice(now);
@@ -260,7 +297,8 @@ impl Channel {
                         bytes = &bytes[taken..];
                     }
                     match content {
-                        Content::Data(len) => take(&output[..len]),
+                        Content::Data(_) if is_placed => {}
+                        Content::Data(len) => receiver.take(&output[..len]),
                         Content::Control => {}
                         Content::Closed => return Ok(false),
                     }

@@ -5,18 +5,23 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use diskside_io::Errno;
+use diskside_io::buffer::Buffer;
 use diskside_io::ring::{Completion, GroupId, Op, Payload, Ring, SEGMENTS_MAX, SendBatch};
 use diskside_nvme::host::{Admin, Connection, ConnectionError};
 use diskside_nvme::{BufferId, BufferSlice, Buffers, Segment, Transmit};
 use diskside_tls::{RecordError, RecordWriter};
 
-use crate::channel::Channel;
+use crate::channel::{Channel, Receiver, Room};
 use crate::error::HostError;
 use crate::route::{Peer, Stream, StreamRead, StreamWrite, Wired};
 
 /// What both machines of a host can do.
 pub(crate) trait Machine {
     fn handle_bytes(&mut self, now: Instant, bytes: &[u8], memory: &mut impl Memory);
+    /// Where the next bytes belong, if they are data for a buffer of the memory.
+    fn receive_target(&self) -> Option<BufferSlice>;
+    /// These bytes came and are there already.
+    fn handle_received(&mut self, now: Instant, bytes: &[u8], memory: &mut impl Memory);
     fn handle_timeout(&mut self, now: Instant, memory: &mut impl Memory);
     fn handle_transmitted(&mut self, transmit: &mut Transmit);
     fn handle_close(&mut self);
@@ -33,6 +38,12 @@ pub(crate) trait Memory: Buffers {
 
     /// Adds a range to what is sealed.
     fn seal(&self, slice: BufferSlice, writer: &mut RecordWriter<'_>);
+
+    /// Gives a buffer away that is being filled, until it comes back.
+    fn lend(&mut self, buffer: BufferId) -> Option<Buffer>;
+
+    /// Takes back what was lent.
+    fn take_back(&mut self, id: BufferId, buffer: Buffer);
 }
 
 /// For commands that carry their data themselves.
@@ -127,7 +138,7 @@ impl<M: Machine> Link<M> {
             (Ok(0), _) => self.close(),
             (Ok(_), Payload::Received(bytes)) if !self.closing => match &mut socket.channel {
                 None => self.machine.handle_bytes(now, &bytes, memory),
-                Some(channel) => match channel.open(&bytes, |bytes| self.machine.handle_bytes(now, bytes, memory)) {
+                Some(channel) => match channel.open(&bytes, &mut Opened { machine: &mut self.machine, memory, now }) {
                     Ok(true) => {}
                     Ok(false) => self.close(),
                     Err(error) => {
@@ -345,9 +356,43 @@ fn seal(transmit: &Transmit, memory: &impl Memory, writer: &mut RecordWriter<'_>
     len
 }
 
+/// Takes what a secure channel opens.
+struct Opened<'a, M, B> {
+    machine: &'a mut M,
+    memory: &'a mut B,
+    now: Instant,
+}
+
+impl<M: Machine, B: Memory> Receiver for Opened<'_, M, B> {
+    fn room(&mut self, len: usize) -> Option<Room> {
+        let slice = self.machine.receive_target().filter(|target| target.len as usize >= len)?;
+        self.memory.lend(slice.buffer).map(|buffer| Room { buffer, slice })
+    }
+
+    fn placed(&mut self, Room { buffer, slice }: Room, len: usize) {
+        let start = slice.offset as usize;
+        if len > 0 {
+            self.machine.handle_received(self.now, &buffer[start..start + len], self.memory);
+        }
+        self.memory.take_back(slice.buffer, buffer);
+    }
+
+    fn take(&mut self, bytes: &[u8]) {
+        self.machine.handle_bytes(self.now, bytes, self.memory);
+    }
+}
+
 impl Machine for Connection {
     fn handle_bytes(&mut self, now: Instant, bytes: &[u8], memory: &mut impl Memory) {
         self.handle_bytes(now, bytes, memory);
+    }
+
+    fn receive_target(&self) -> Option<BufferSlice> {
+        self.receive_target()
+    }
+
+    fn handle_received(&mut self, now: Instant, bytes: &[u8], memory: &mut impl Memory) {
+        self.handle_received(now, bytes, memory);
     }
 
     fn handle_timeout(&mut self, now: Instant, _: &mut impl Memory) {
@@ -378,6 +423,14 @@ impl Machine for Connection {
 impl Machine for Admin {
     fn handle_bytes(&mut self, now: Instant, bytes: &[u8], memory: &mut impl Memory) {
         self.handle_bytes(now, bytes, memory);
+    }
+
+    fn receive_target(&self) -> Option<BufferSlice> {
+        self.receive_target()
+    }
+
+    fn handle_received(&mut self, now: Instant, bytes: &[u8], memory: &mut impl Memory) {
+        self.handle_received(now, bytes, memory);
     }
 
     fn handle_timeout(&mut self, now: Instant, _: &mut impl Memory) {
@@ -424,4 +477,10 @@ impl Memory for NoMemory {
     fn append(&self, _: BufferSlice, _: &mut SendBatch) {}
 
     fn seal(&self, _: BufferSlice, _: &mut RecordWriter<'_>) {}
+
+    fn lend(&mut self, _: BufferId) -> Option<Buffer> {
+        None
+    }
+
+    fn take_back(&mut self, _: BufferId, _: Buffer) {}
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use diskside_io::buffer::Buffer;
 use diskside_io::ring::{GroupId, Ring, RingConfig, SendBatch, Waker};
 use diskside_nvme::host::{Completed, Connection, ConnectionConfig, ConnectionError, Event, SubmitError};
 use diskside_nvme::{BufferId, BufferSlice, Buffers, crc32c};
@@ -470,6 +471,11 @@ impl Jobs {
         self.slots.drain(..).flatten()
     }
 
+    fn memory_mut(&mut self, buffer: BufferId) -> Option<&mut JobMemory> {
+        let job = u32::try_from(buffer.0).ok().and_then(|index| self.get_mut(index));
+        job.map(Job::memory_mut)
+    }
+
     fn memory(&self, buffer: BufferId) -> Option<&JobMemory> {
         let index = usize::try_from(buffer.0).ok()?;
         Some(self.slots.get(index)?.as_ref()?.memory())
@@ -478,9 +484,8 @@ impl Jobs {
 
 impl Buffers for Jobs {
     fn write(&mut self, buffer: BufferId, offset: u32, bytes: &[u8]) {
-        let job = u32::try_from(buffer.0).ok().and_then(|index| self.get_mut(index));
         let start = offset as usize;
-        match job.map(Job::memory_mut) {
+        match self.memory_mut(buffer) {
             Some(JobMemory::In(buffer)) => buffer[start..start + bytes.len()].copy_from_slice(bytes),
             _ => debug_assert!(false, "data arrives only for reads in flight"),
         }
@@ -512,6 +517,24 @@ impl Memory for Jobs {
         match self.memory(slice.buffer) {
             Some(JobMemory::Out(buffer)) => writer.put(&buffer[range]),
             _ => debug_assert!(false, "data is sent only for writes in flight"),
+        }
+    }
+
+    fn lend(&mut self, buffer: BufferId) -> Option<Buffer> {
+        let memory = self.memory_mut(buffer)?;
+        match std::mem::replace(memory, JobMemory::None) {
+            JobMemory::In(buffer) => Some(buffer),
+            other => {
+                *memory = other;
+                None
+            }
+        }
+    }
+
+    fn take_back(&mut self, id: BufferId, buffer: Buffer) {
+        match self.memory_mut(id) {
+            Some(memory) => *memory = JobMemory::In(buffer),
+            None => debug_assert!(false, "the job of a lent buffer is still there"),
         }
     }
 }

@@ -7,8 +7,9 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use common::{NQN, address, builder, options, read_now, start, url, write_now};
+use common::{NQN, address, builder, options, pattern, read, read_now, start, url, write, write_now};
 use diskside_host::{ConnectOptions, InlineVolume, KeySource, Url, Volume, discover};
+use diskside_io::request::{AsyncIo as _, block_on};
 use diskside_keys::{HostKey, Kind, write_secret};
 use diskside_nvme::Nqn;
 use diskside_server::Running;
@@ -345,6 +346,39 @@ fn a_host_comes_over_tls_with_a_key_that_authenticating_makes() {
         let mut inline = InlineVolume::connect(&url, &known.options()).unwrap();
         let request = inline.submit(common::read(4096, 4096));
         assert_eq!(inline.block_on(request).into_read().unwrap().into_vec(), [7; 4096]);
+    }
+}
+
+/// Data over TLS was copied out of its records on both sides. Now most records are opened in the buffer where their data belongs,
+/// whatever else is in the stream and wherever records are cut.
+#[test]
+fn data_over_tls_is_opened_where_it_belongs() {
+    let known = Known::new(true);
+    let running = target(&[known.spec("ann")]);
+    let url = Url { tls: true, ..url(&running) };
+    for (round, data_digest) in [false, true].into_iter().enumerate() {
+        let volume = Volume::connect(&url, &ConnectOptions { data_digest, ..known.options() }).unwrap();
+        let placed = || running.handle().stats().reactors.iter().map(|reactor| reactor.placed_bytes).sum::<u64>();
+        let before = placed();
+        let mut end = 0;
+        let pieces: Vec<_> = [1, 3, 4, 5, 31, 32, 33, 64, 127, 200]
+            .map(|blocks| {
+                let (at, bytes) = (end, pattern(blocks * 4096, (round + blocks) as u32));
+                end += bytes.len();
+                (at, bytes)
+            })
+            .into();
+        // All at once, so that headers and data of several are in one record.
+        let writes: Vec<_> = pieces.iter().map(|(at, bytes)| volume.submit(write(*at as u64, bytes))).collect();
+        for (written, (_, bytes)) in writes.into_iter().zip(&pieces) {
+            assert_eq!(block_on(written).into_result().unwrap(), bytes.len() as u64);
+        }
+        let reads: Vec<_> = pieces.iter().map(|(at, bytes)| volume.submit(read(*at as u64, bytes.len()))).collect();
+        for (found, (at, bytes)) in reads.into_iter().zip(&pieces) {
+            assert!(block_on(found).into_read().unwrap().into_vec() == *bytes, "{} bytes at {at}", bytes.len());
+        }
+        let placed = placed() - before;
+        assert!(placed > end as u64 / 2, "{placed} of {end} bytes");
     }
 }
 

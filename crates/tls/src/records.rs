@@ -143,8 +143,17 @@ impl Records {
         RecordWriter { start: out.len(), direction: &mut self.sending, out, kind: APPLICATION_DATA, is_open: false }
     }
 
+    /// The bytes that [`open`](Self::open) writes for the first record of `input`, if all of that is there: its content, one
+    /// more, and zeroes that hide how long it is.
+    #[must_use]
+    pub fn opened_len(input: &[u8]) -> Option<usize> {
+        let (&[_, _, _, high, low], rest) = input.split_first_chunk::<HEADER_LEN>()?;
+        let len = usize::from(u16::from_be_bytes([high, low]));
+        if rest.len() < len { None } else { len.checked_sub(TAG_LEN) }
+    }
+
     /// Opens the first record of `input` into `output`, which has room for [`RECORD_LEN_MAX`] bytes and
-    /// [`OUTPUT_SPARE`](Self::OUTPUT_SPARE) more.
+    /// [`OUTPUT_SPARE`](Self::OUTPUT_SPARE) more, or for [`opened_len`](Self::opened_len).
     ///
     /// # Panics
     /// If `output` is shorter.
@@ -296,6 +305,13 @@ impl RecordWriter<'_> {
     /// Appends bytes.
     pub fn put(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
+            if !self.has_room()
+                && let Some((record, later)) = bytes.split_at_checked(RECORD_LEN_MAX)
+            {
+                self.seal_from(record);
+                bytes = later;
+                continue;
+            }
             let (now, later) = bytes.split_at(bytes.len().min(self.room()));
             self.out.extend_from_slice(now);
             bytes = later;
@@ -319,16 +335,33 @@ impl RecordWriter<'_> {
         self.seal();
     }
 
+    /// Whether a record is being filled that is not full.
+    fn has_room(&self) -> bool {
+        self.is_open && self.out.len() - self.start < HEADER_LEN + RECORD_LEN_MAX
+    }
+
     /// Bytes that the record has room for, which begins if there is none.
     fn room(&mut self) -> usize {
-        let len = self.out.len() - self.start;
-        if self.is_open && len < HEADER_LEN + RECORD_LEN_MAX {
-            return HEADER_LEN + RECORD_LEN_MAX - len;
+        if self.has_room() {
+            return HEADER_LEN + RECORD_LEN_MAX - (self.out.len() - self.start);
         }
         self.seal();
         (self.start, self.is_open) = (self.out.len(), true);
         self.out.extend_from_slice(&[0; HEADER_LEN]);
         RECORD_LEN_MAX
+    }
+
+    /// Appends a record of these bytes, which are sealed from where they are.
+    fn seal_from(&mut self, bytes: &[u8]) {
+        self.seal();
+        self.start = self.out.len();
+        self.out.resize(self.start + HEADER_LEN + bytes.len() + 1 + TAG_LEN, 0);
+        let (header, sealed) = self.out[self.start..].split_first_chunk_mut::<HEADER_LEN>().expect("it begins with it");
+        *header = header_of(sealed.len());
+        let (text, kind_and_tag) = sealed.split_at_mut(bytes.len());
+        let (key, nonce) = self.direction.next();
+        key.seal_out_of_place_scatter(nonce, Aad::from(&*header), bytes, text, &[self.kind], kind_and_tag)
+            .expect("a record is shorter than what AES-GCM seals at once");
     }
 
     fn seal(&mut self) {
@@ -337,13 +370,18 @@ impl RecordWriter<'_> {
         }
         self.out.push(self.kind);
         let (header, text) = self.out[self.start..].split_first_chunk_mut::<HEADER_LEN>().expect("it begins with it");
-        let [high, low] = ((text.len() + TAG_LEN) as u16).to_be_bytes();
-        *header = [APPLICATION_DATA, 3, 3, high, low];
+        *header = header_of(text.len() + TAG_LEN);
         let (key, nonce) = self.direction.next();
         let tag = key.seal_in_place_separate_tag(nonce, Aad::from(&*header), text);
         let tag = tag.expect("a record is shorter than what AES-GCM seals at once");
         self.out.extend_from_slice(tag.as_ref());
     }
+}
+
+/// Of a record with so many bytes behind it.
+fn header_of(sealed_len: usize) -> [u8; HEADER_LEN] {
+    let [high, low] = (sealed_len as u16).to_be_bytes();
+    [APPLICATION_DATA, 3, 3, high, low]
 }
 
 impl fmt::Debug for Records {

@@ -79,18 +79,21 @@ impl Connection {
                 core.memory.give_back(buffer);
                 core.memory.uncharge(&mut self.account, charge);
             }
-            Into::Place(id, place) => {
-                if len > 0 && self.phase == Phase::Open && !core.is_stopping() {
-                    let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
-                    self.machine.handle_received(core.now, &buffer[place.start..place.start + len], &mut pool);
-                    if pool.refused {
-                        self.wait_for_memory(core);
-                    }
-                }
-                core.counters().placed_bytes.add(len as u64);
-                core.memory.come_home(&mut self.account, id, buffer);
+            Into::Place(id, place) => self.come_placed(core, id, place.start, len, buffer),
+        }
+    }
+
+    /// Takes a lent buffer back, in which so many bytes are in their place.
+    fn come_placed(&mut self, core: &mut Core, id: BufferId, start: usize, len: usize, buffer: Buffer) {
+        if len > 0 && self.phase == Phase::Open && !core.is_stopping() {
+            let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
+            self.machine.handle_received(core.now, &buffer[start..start + len], &mut pool);
+            if pool.refused {
+                self.wait_for_memory(core);
             }
         }
+        core.counters().placed_bytes.add(len as u64);
+        core.memory.come_home(&mut self.account, id, buffer);
     }
 
     /// Offers the machine what came and was not taken. True if it took something.
@@ -360,7 +363,23 @@ impl Connection {
             }
             let is_held = !made.incoming.is_empty();
             let input = if is_held { &made.incoming } else { bytes };
-            match made.records.open(input, &mut output) {
+            // Write data is opened where it belongs, which saves a copy.
+            let place = Records::opened_len(input)
+                .filter(|len| *len >= HEADER_BYTES)
+                .and_then(|len| self.machine.receive_target().filter(|target| target.len as usize >= len));
+            let found = match place {
+                Some(target) => {
+                    let mut buffer = core.memory.lend(target.buffer);
+                    let place = target.offset as usize..(target.offset + target.len) as usize;
+                    let found = made.records.open(input, &mut buffer[place]);
+                    let len = if let Ok(Next::Record { content: Content::Data(len), .. }) = found { len } else { 0 };
+                    self.come_placed(core, target.buffer, target.offset as usize, len, buffer);
+                    found
+                }
+                None => made.records.open(input, &mut output),
+            };
+            let Channel::Made(made) = &mut self.channel else { break };
+            match found {
                 Ok(Next::Incomplete(missing)) => {
                     let (now, later) = bytes.split_at(if is_held { missing.min(bytes.len()) } else { bytes.len() });
                     made.incoming.extend_from_slice(now);
@@ -379,6 +398,7 @@ impl Connection {
                         bytes = &bytes[taken..];
                     }
                     match content {
+                        Content::Data(_) if place.is_some() => {}
                         Content::Data(len) => self.hand_over(core, &output[..len], None),
                         Content::Control => {}
                         Content::Closed => self.close(core, "the host closed the secure channel"),
