@@ -4,8 +4,12 @@
 //! Each job has a thread of its own with a lower priority than engines have, while the call that needs it waits. A few jobs run at a
 //! time. A free place goes to the waiting host that has compiled for the least time, and what a job took is charged to its host as if
 //! a function had computed for so long. A job that has not begun when its call ends is not done.
+//!
+//! A kernel lets a thread of low priority run seldom, but then until its next tick, which calls that take a millisecond notice. So
+//! while functions of other hosts run, a host that has had many programs compiled waits before the next one.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diskside_engine::Compiler;
@@ -15,17 +19,52 @@ use crate::schedule::permits::{Gate, Turn};
 
 /// Threads that verify and compile at a time.
 const AT_ONCE_MAX: usize = 2;
+/// What a host can have compiled at once; beyond it, its part of the time while functions of others run.
+const BURST: Duration = Duration::from_millis(100);
+const PART: u32 = 30;
+/// Functions of another host run if it asked for an engine so lately.
+const LATELY: Duration = Duration::from_millis(100);
+/// How often a host that waits looks whether they still do.
+const LOOK: Duration = Duration::from_millis(5);
+/// Hosts whose time is remembered.
+const HOSTS_KEPT: usize = 1024;
 
 #[derive(Debug)]
 pub(crate) struct Compilers {
     places: Gate,
     /// Where hosts are charged.
     engines: Arc<Gate>,
+    taken: Mutex<Taken>,
+}
+
+/// What hosts have had compiled lately: time that grows less by a part of the time that passes.
+#[derive(Debug, Default)]
+struct Taken(HashMap<u64, (Duration, Instant)>);
+
+impl Taken {
+    fn of(&self, host: u64, now: Instant) -> Duration {
+        let left = |(taken, at): &(Duration, Instant)| taken.saturating_sub(now.saturating_duration_since(*at) / PART);
+        self.0.get(&host).map(left).unwrap_or_default()
+    }
+
+    fn add(&mut self, host: u64, now: Instant, took: Duration) {
+        if self.0.len() >= HOSTS_KEPT {
+            let all = std::mem::take(self);
+            self.0 = all
+                .0
+                .iter()
+                .filter(|(host, _)| !all.of(**host, now).is_zero())
+                .map(|(host, it)| (*host, *it))
+                .collect();
+        }
+        let taken = self.of(host, now) + took;
+        self.0.insert(host, (taken, now));
+    }
 }
 
 impl Compilers {
     pub(crate) fn new(engines: &Arc<Gate>) -> Self {
-        Self { places: Gate::new(AT_ONCE_MAX), engines: Arc::clone(engines) }
+        Self { places: Gate::new(AT_ONCE_MAX), engines: Arc::clone(engines), taken: Mutex::default() }
     }
 
     /// The result of work that verifies a program. `None`: it was not done, because nobody wants it any more.
@@ -40,6 +79,7 @@ impl Compilers {
         let place = match compiler {
             // A program of its own, on the one thread that waits for such programs.
             Compiler::Thorough => None,
+            Compiler::Quick if !self.await_others(turn) => return false,
             Compiler::Quick => match self.places.enter(turn) {
                 None => return false,
                 place => place,
@@ -48,7 +88,28 @@ impl Compilers {
         let took = on_a_thread_behind_calls(compiler, work);
         drop(place);
         self.engines.charge(turn, took);
+        self.taken().add(turn.host, Instant::now(), took);
         true
+    }
+
+    /// Waits while functions of others run and the host has had its part. False: nobody wants the job any more.
+    fn await_others(&self, turn: &Turn) -> bool {
+        loop {
+            let now = Instant::now();
+            if turn.cancel.is_cancelled() || now >= turn.until {
+                return false;
+            }
+            let is_others_turn = self.taken().of(turn.host, now) > BURST
+                && self.engines.others_asked_since(turn.host, now.checked_sub(LATELY).unwrap_or(now));
+            if !is_others_turn {
+                return true;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,6 +223,36 @@ mod tests {
         let charged = engines.used(1).unwrap();
         assert!(charged >= Duration::from_millis(20), "{charged:?}");
         drop(other);
+    }
+
+    /// Calls of a millisecond waited for a tick of the kernel, four of them, as often as another host had programs compiled.
+    #[test]
+    fn a_host_has_its_part_of_the_time_while_functions_of_others_run() {
+        let (mut taken, now) = (Taken::default(), Instant::now());
+        taken.add(1, now, 3 * BURST);
+        assert_eq!((taken.of(1, now), taken.of(2, now)), (3 * BURST, Duration::ZERO));
+        assert_eq!(taken.of(1, now + PART * BURST), 2 * BURST);
+        taken.add(1, now + PART * BURST, BURST);
+        assert_eq!(taken.of(1, now + 4 * PART * BURST), Duration::ZERO);
+
+        let compilers = compilers();
+        compilers.taken().add(1, Instant::now(), Duration::from_secs(3600));
+        assert!(compilers.verify(&turn(1), || ()).is_some(), "nobody else computes");
+        let other = compilers.engines.enter(&turn(2)).unwrap();
+        let soon = Turn { until: Instant::now() + 4 * LOOK, ..turn(1) };
+        assert!(compilers.verify(&soon, || ()).is_none(), "it has had its part");
+        assert!(compilers.verify(&turn(2), || ()).is_some() && compilers.verify(&turn(3), || ()).is_some());
+        drop(other);
+        assert!(compilers.verify(&turn(1), || ()).is_some(), "the other host has computed for the last time");
+    }
+
+    #[test]
+    fn hosts_without_end_take_no_memory() {
+        let (mut taken, now) = (Taken::default(), Instant::now());
+        for host in 0..4 * HOSTS_KEPT as u64 {
+            taken.add(host, now + host as u32 * LOOK, LOOK / 100);
+        }
+        assert!(taken.0.len() <= HOSTS_KEPT, "{}", taken.0.len());
     }
 
     /// Compilers worked on for hosts that had left.

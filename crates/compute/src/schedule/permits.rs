@@ -2,7 +2,9 @@
 //!
 //! A thread holds a permit only while a function runs over a chunk, not while it waits for a disk or a host. A free
 //! permit goes to the waiting host that has used the least time for its share; background calls get one when nobody else wants it. A
-//! function that runs for long passes its permit on when its turn is over, and goes on when it has one again.
+//! function that runs for long passes its permit on when its turn is over, and continues when it has one again. A host that computes
+//! little does not wait for the end of that turn. It has that advantage for a few turns of its own: time in which it wanted nothing
+//! is not saved up.
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
@@ -21,6 +23,10 @@ use crate::schedule::yield_to_reactor::Way;
 
 /// How long a function computes before others that wait are asked whether it is their turn.
 const TURN: Duration = Duration::from_millis(2);
+/// How long it computes at least before a host comes in that has used less by more than a turn.
+const TURN_MIN: Duration = Duration::from_micros(200);
+/// How much less time than the others a host has used at most when it comes back: for so long it goes first.
+const ADVANTAGE_MAX: Duration = Duration::from_millis(10);
 /// Hosts whose time is remembered while nobody computes.
 const HOSTS_KEPT: usize = 1024;
 
@@ -41,6 +47,8 @@ struct State {
     given: usize,
     /// Time that hosts have used, for a share of 100, as far as somebody of them computes or waits. A newcomer begins with the least.
     used: HashMap<u64, Share>,
+    /// Who asked for a permit last, and who before that host did; when.
+    asked: [Option<(u64, Instant)>; 2],
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +56,10 @@ struct Held {
     host: u64,
     cpu_share: u64,
     class: Class,
-    /// When the turn began that is not yet counted.
+    /// When the turn began.
     since: Instant,
+    /// Until when its time is counted.
+    counted_to: Instant,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,6 +81,11 @@ struct Waiting {
 impl Held {
     fn counted(&self, ran: Duration) -> Duration {
         counted(ran, self.cpu_share)
+    }
+
+    /// Whether its turn is over.
+    fn is_over(&self) -> bool {
+        self.counted_to.saturating_duration_since(self.since) >= TURN
     }
 }
 
@@ -115,6 +130,7 @@ impl Gate {
         let waiting = {
             let mut state = self.lock();
             state.arrive(turn.host);
+            state.note_asked(turn.host);
             if state.busy() < self.permits && state.waiting.is_empty() {
                 state.hold(turn.host, turn.cpu_share, turn.class);
                 return Some(Permit { gate: self, this_thread: PhantomData });
@@ -133,7 +149,10 @@ impl Gate {
         let waiting = {
             let mut state = self.lock();
             let Some(held) = state.count_turn() else { return false };
-            let Some(next) = state.next(Some(held)) else { return false };
+            let Some(next) = state.next(Some(held)) else {
+                state.begin_turn_again();
+                return false;
+            };
             state.held.remove(&std::thread::current().id());
             self.grant(&mut state, &next);
             self.queue(&mut state, held.host, held.cpu_share, held.class)
@@ -156,6 +175,14 @@ impl Gate {
     fn step_back(&self, turn: &Turn) {
         // The guard of the first permit lets go of this one, too.
         std::mem::forget(self.enter(turn));
+    }
+
+    /// Whether another host has asked for a permit since then.
+    pub(crate) fn others_asked_since(&self, host: u64, since: Instant) -> bool {
+        let state = self.lock();
+        let is_other = |other: u64| other != host;
+        state.held.values().any(|held| is_other(held.host))
+            || state.asked.iter().flatten().any(|(other, at)| is_other(*other) && *at >= since)
     }
 
     /// Charges a host for time that it has computed without a permit.
@@ -230,25 +257,38 @@ impl State {
     }
 
     fn arrive(&mut self, host: u64) {
-        let least = self.used.values().map(|share| share.used).min().unwrap_or_default();
+        let others = self.used.iter().filter(|(other, share)| **other != host && share.present > 0);
+        let least = others.map(|(_, share)| share.used).min().unwrap_or_default();
+        // Names cost a peer nothing: one that is new is ahead of nobody.
         let share = self.used.entry(host).or_insert(Share { used: least, present: 0 });
+        if share.present == 0 {
+            share.used = share.used.max(least.saturating_sub(ADVANTAGE_MAX));
+        }
         share.present += 1;
     }
 
+    fn note_asked(&mut self, host: u64) {
+        if self.asked[0].is_some_and(|(last, _)| last != host) {
+            self.asked[1] = self.asked[0];
+        }
+        self.asked[0] = Some((host, Instant::now()));
+    }
+
     fn hold(&mut self, host: u64, cpu_share: u64, class: Class) {
-        let held = Held { host, cpu_share, class, since: Instant::now() };
+        let now = Instant::now();
+        let held = Held { host, cpu_share, class, since: now, counted_to: now };
         let before = self.held.insert(std::thread::current().id(), held);
         debug_assert!(before.is_none(), "a thread holds one permit at a time");
     }
 
-    /// Counts the turn of the calling thread, if it has a permit and its turn is over.
+    /// Counts the time of the calling thread, if it has a permit and somebody else may come in by now.
     fn count_turn(&mut self) -> Option<Held> {
         let held = self.held.get_mut(&std::thread::current().id())?;
-        let ran = held.since.elapsed();
-        if ran < TURN {
+        if held.counted_to.elapsed() < TURN_MIN {
             return None;
         }
-        held.since += ran;
+        let ran = held.counted_to.elapsed();
+        held.counted_to += ran;
         let held = *held;
         if let Some(share) = self.used.get_mut(&held.host) {
             share.used += held.counted(ran);
@@ -256,11 +296,20 @@ impl State {
         Some(held)
     }
 
+    /// The turn of the calling thread was over, and nobody else was next.
+    fn begin_turn_again(&mut self) {
+        if let Some(held) = self.held.get_mut(&std::thread::current().id())
+            && held.is_over()
+        {
+            held.since = held.counted_to;
+        }
+    }
+
     /// The calling thread needs its permit no more.
     fn depart(&mut self) {
         let Some(held) = self.held.remove(&std::thread::current().id()) else { return };
         if let Some(share) = self.used.get_mut(&held.host) {
-            share.used += held.counted(held.since.elapsed());
+            share.used += held.counted(held.counted_to.elapsed());
         }
         self.absent(held.host);
     }
@@ -277,13 +326,18 @@ impl State {
         }
     }
 
-    /// Takes out who is next: normal before background, then the host that used least, then who came first. One who has a
-    /// permit keeps it if it would be next among them; but calls of one host take turns.
+    /// Takes out who is next: normal before background, then the host that used least, then who came first. A thread that has a
+    /// permit keeps it if it would be next among them; but calls of one host take turns. Before the end of its turn it keeps the
+    /// permit unless the next one is ahead by more than a turn.
     fn next(&mut self, holder: Option<Held>) -> Option<Arc<Waiting>> {
-        let key = |host, class| (class == Class::Background, self.used.get(&host).map_or(Duration::ZERO, |it| it.used));
+        let used = |host| self.used.get(&host).map_or(Duration::ZERO, |it| it.used);
+        let key = |host, class| (class == Class::Background, used(host));
         let places = self.waiting.iter().enumerate();
         let (at, next) = places.min_by_key(|(at, waiting)| (key(waiting.host, waiting.class), *at))?;
-        let stays = holder.is_some_and(|holder| key(holder.host, holder.class) < key(next.host, next.class));
+        let stays = holder.is_some_and(|holder| {
+            let (first, second) = (key(next.host, next.class), key(holder.host, holder.class));
+            if holder.is_over() { second < first } else { second <= (first.0, first.1 + TURN) }
+        });
         (!stays).then(|| self.waiting.remove(at))
     }
 }
@@ -512,7 +566,8 @@ mod tests {
 
     #[test]
     fn who_has_twice_the_share_is_next_until_it_used_twice_the_time() {
-        let held = |cpu_share| Held { host: 1, cpu_share, class: Class::Normal, since: Instant::now() };
+        let now = Instant::now();
+        let held = |cpu_share| Held { host: 1, cpu_share, class: Class::Normal, since: now, counted_to: now };
         let ran = Duration::from_millis(6);
         assert_eq!(held(CPU_SHARE).counted(ran), ran);
         assert_eq!([200, 50].map(|share| held(share).counted(ran)), [ran / 2, 2 * ran]);
@@ -524,11 +579,47 @@ mod tests {
             (0..2).for_each(|_| state.arrive(host));
             state.hold(host, cpu_share, Class::Normal);
             let held = state.held.get_mut(&std::thread::current().id()).unwrap();
-            held.since = Instant::now().checked_sub(ran).unwrap();
+            held.counted_to = Instant::now().checked_sub(ran).unwrap();
             state.depart();
         }
         let used = |host: u64| state.used[&host].used;
         assert!(used(1) < used(2) && used(1) >= ran / 2, "{:?}, {:?}", used(1), used(2));
+    }
+
+    /// A host that had called one function, and nothing for an hour, kept all others from computing for the next hour.
+    #[test]
+    fn time_in_which_a_host_wanted_nothing_is_not_saved_up() {
+        let (mut state, hour) = (State::default(), Duration::from_secs(3600));
+        state.used.insert(1, Share { used: hour, present: 1 });
+        state.used.insert(2, Share { used: Duration::ZERO, present: 0 });
+        state.arrive(2);
+        assert_eq!(state.used[&2].used, hour - ADVANTAGE_MAX);
+        state.arrive(3);
+        assert_eq!(state.used[&3].used, hour - ADVANTAGE_MAX, "a new one is ahead of nobody");
+        state.used.insert(4, Share { used: 2 * hour, present: 0 });
+        state.arrive(4);
+        assert_eq!(state.used[&4].used, 2 * hour, "and nobody is forgiven anything");
+    }
+
+    /// A call that takes a millisecond waited for two of another host's before each of its chunks.
+    #[test]
+    fn a_host_that_computes_little_does_not_wait_for_the_end_of_a_turn() {
+        let now = Instant::now();
+        let holder =
+            Held { host: 1, cpu_share: CPU_SHARE, class: Class::Normal, since: now, counted_to: now + TURN_MIN };
+        let over = Held { counted_to: now + TURN, ..holder };
+        let next = |ahead: Duration, class, holder| {
+            let gate = Gate::new(1);
+            let mut state = gate.lock();
+            for (host, used) in [(1, Duration::from_secs(1)), (2, Duration::from_secs(1) - ahead)] {
+                state.used.insert(host, Share { used, present: 1 });
+            }
+            drop(gate.queue(&mut state, 2, CPU_SHARE, class));
+            state.next(Some(holder)).is_some()
+        };
+        let (little, more) = (TURN / 2, 2 * TURN);
+        assert!(next(more, Class::Normal, holder) && !next(little, Class::Normal, holder));
+        assert!(next(little, Class::Normal, over) && !next(more, Class::Background, over));
     }
 
     #[test]
