@@ -2,9 +2,10 @@
 
 mod queue;
 
+use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diskside_nvme::auth::{Exponents, Names, TlsPsk, Work};
 use diskside_nvme::controller::Tag;
@@ -20,6 +21,9 @@ const THREADS_MAX: usize = 2;
 /// Work that waits for a thread. What comes on top takes the place of work for an address that has more of it, or is refused; the
 /// connection of the one that goes is closed.
 const WAITING_MAX: usize = 1024;
+/// How long a thread rests after a job while functions run, in times of what the job took.
+const REST: u32 = 4;
+const REST_MAX: Duration = Duration::from_millis(20);
 
 /// Work for one connection.
 #[derive(Debug)]
@@ -39,42 +43,50 @@ enum Task {
 /// Threads that compute what authenticating takes. They start with the first work, and end with the target.
 #[derive(Debug)]
 pub(crate) struct Authenticators {
-    mailboxes: Arc<Mailboxes>,
-    /// With which hosts make secure channels.
-    tls: Arc<RwLock<TlsKeys>>,
-    jobs: Arc<Queue<Job>>,
+    shared: Arc<Shared>,
     /// Whether there are threads.
     started: OnceLock<bool>,
 }
 
+/// What the threads work with.
+struct Shared {
+    mailboxes: Arc<Mailboxes>,
+    /// With which hosts make secure channels.
+    tls: RwLock<TlsKeys>,
+    jobs: Queue<Job>,
+    /// Whether functions run.
+    functions_run: Box<dyn Fn() -> bool + Send + Sync>,
+}
+
 impl Authenticators {
-    pub(crate) fn new(mailboxes: Arc<Mailboxes>, tls: TlsKeys) -> Self {
-        Self {
-            mailboxes,
-            tls: Arc::new(RwLock::new(tls)),
-            jobs: Arc::new(Queue::new(WAITING_MAX)),
-            started: OnceLock::new(),
-        }
+    pub(crate) fn new(
+        mailboxes: Arc<Mailboxes>,
+        tls: TlsKeys,
+        functions_run: Box<dyn Fn() -> bool + Send + Sync>,
+    ) -> Self {
+        let shared = Shared { mailboxes, tls: RwLock::new(tls), jobs: Queue::new(WAITING_MAX), functions_run };
+        Self { shared: Arc::new(shared), started: OnceLock::new() }
     }
 
     /// Changes the keys with which hosts make secure channels. Those that are made stay.
     pub(crate) fn set_tls(&self, keys: TlsKeys) {
-        *self.tls.write().unwrap_or_else(PoisonError::into_inner) = keys;
+        *self.shared.tls.write().unwrap_or_else(PoisonError::into_inner) = keys;
     }
 
-    /// Lets a host make secure channels with a key that its authentication made. It has to prove itself anew for another when
+    /// Lets a host make secure channels with a key that its authentication made. It has to prove itself again for another when
     /// the keys of hosts change.
     pub(crate) fn add_generated(&self, (names, psk): (Names, TlsPsk)) {
-        let mut keys = self.tls.write().unwrap_or_else(PoisonError::into_inner);
+        let mut keys = self.shared.tls.write().unwrap_or_else(PoisonError::into_inner);
         keys.add_generated(names, psk, Instant::now());
     }
 
-    /// Has something computed for a connection of a reactor. False: there is too much to do already.
+    /// Has something computed for a connection. `origin` is where that came from, if its host is not let in yet. False: there
+    /// is too much to do already.
     pub(crate) fn compute(&self, place: ConnectionSlot, origin: Option<IpAddr>, tag: Tag, work: Work) -> bool {
         self.give(place, origin, Task::Compute(tag, work))
     }
 
-    /// Has a handshake carried on for a connection of a reactor. False: there is too much to do already.
+    /// Has a handshake carried on for a connection; the same otherwise.
     pub(crate) fn shake(
         &self,
         place: ConnectionSlot,
@@ -85,67 +97,78 @@ impl Authenticators {
         self.give(place, origin, Task::Shake(Box::new(shaking), received))
     }
 
-    /// `origin`: where the connection came from, if its host is not let in yet.
     fn give(&self, place: ConnectionSlot, origin: Option<IpAddr>, task: Task) -> bool {
         if !*self.started.get_or_init(|| self.start()) {
             return false;
         }
-        match self.jobs.push(origin, Job { place, task }) {
+        match self.shared.jobs.push(origin, Job { place, task }) {
             Pushed::Waits => true,
             Pushed::InPlaceOf(Job { place: ConnectionSlot { reactor, connection, alive }, .. }) => {
-                send(&self.mailboxes, reactor, Message::GiveWay { connection, alive });
+                self.shared.send(reactor, Message::GiveWay { connection, alive });
                 true
             }
             Pushed::Refused => false,
         }
     }
 
+    /// False: there is no thread.
     fn start(&self) -> bool {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
+        let mut started = false;
         for index in 0..threads {
-            let (jobs, mailboxes, tls) = (Arc::clone(&self.jobs), Arc::clone(&self.mailboxes), Arc::clone(&self.tls));
-            let thread = std::thread::Builder::new().name(format!("diskside-auth-{index}"));
-            if let Err(error) = thread.spawn(move || work(&jobs, &mailboxes, &tls)) {
-                tracing::error!(%error, "a thread that authenticates hosts cannot be started");
-                if index == 0 {
-                    return false;
-                }
+            let shared = Arc::clone(&self.shared);
+            match std::thread::Builder::new().name(format!("diskside-auth-{index}")).spawn(move || shared.work()) {
+                Ok(_) => started = true,
+                Err(error) => tracing::error!(%error, "a thread that authenticates hosts cannot be started"),
             }
         }
-        true
+        started
     }
 }
 
 impl Drop for Authenticators {
     fn drop(&mut self) {
-        self.jobs.close();
+        self.shared.jobs.close();
     }
 }
 
-fn work(jobs: &Queue<Job>, mailboxes: &Mailboxes, tls: &RwLock<TlsKeys>) {
-    // Who comes, with the right key or a wrong one, shall not hold up those that are served.
-    if let Err(error) = step_back(Behind::Calls) {
-        tracing::debug!(%error, "a thread that authenticates hosts keeps its scheduling policy and priority");
-    }
-    let mut exponents = Exponents::default();
-    while let Some(Job { place: ConnectionSlot { reactor, connection, alive }, task }) = jobs.pop() {
-        if alive.strong_count() == 0 {
-            continue;
+impl Shared {
+    fn work(&self) {
+        // A host that comes, with the right key or a wrong one, does not delay those that are served.
+        if let Err(error) = step_back(Behind::Calls) {
+            tracing::debug!(%error, "a thread that authenticates hosts keeps its scheduling policy and priority");
         }
-        let message = match task {
-            Task::Compute(tag, work) => {
-                Message::Computed { connection, tag, done: diskside_keys::compute_with(&mut exponents, work) }
+        let mut exponents = Exponents::default();
+        while let Some(Job { place: ConnectionSlot { reactor, connection, alive }, task }) = self.jobs.pop() {
+            if alive.strong_count() == 0 {
+                continue;
             }
-            Task::Shake(shaking, received) => {
-                Message::Shaken { connection, alive, shaken: Box::new(shaking.go_on(&received, tls)) }
+            let begun = Instant::now();
+            let message = match task {
+                Task::Compute(tag, work) => {
+                    Message::Computed { connection, tag, done: diskside_keys::compute_with(&mut exponents, work) }
+                }
+                Task::Shake(shaking, received) => {
+                    Message::Shaken { connection, alive, shaken: Box::new(shaking.go_on(&received, &self.tls)) }
+                }
+            };
+            self.send(reactor, message);
+            // One job after the other would keep a processor until the kernel's next tick, which calls notice.
+            if (self.functions_run)() {
+                std::thread::sleep((begun.elapsed() * REST).min(REST_MAX));
             }
-        };
-        send(mailboxes, reactor, message);
+        }
+    }
+
+    fn send(&self, reactor: usize, message: Message) {
+        if let Some(mailbox) = self.mailboxes.get().and_then(|mailboxes| mailboxes.get(reactor)) {
+            mailbox.send(message);
+        }
     }
 }
 
-fn send(mailboxes: &Mailboxes, reactor: usize, message: Message) {
-    if let Some(mailbox) = mailboxes.get().and_then(|mailboxes| mailboxes.get(reactor)) {
-        mailbox.send(message);
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("jobs", &self.jobs).finish_non_exhaustive()
     }
 }

@@ -229,6 +229,8 @@ impl Opened {
         } else {
             None
         };
+        let functions = compute.clone();
+        let functions_run = move || functions.as_ref().is_some_and(|compute: &Arc<Compute>| compute.working() > 0);
         let shared = Arc::new(Shared {
             subsystems,
             subsystem,
@@ -248,7 +250,7 @@ impl Opened {
             notices: Default::default(),
             authenticates: AtomicBool::new(config.authenticates_hosts()),
             channels: AtomicBool::new(config.begins_with_tls()),
-            authenticators: Authenticators::new(Arc::clone(&mailboxes), tls),
+            authenticators: Authenticators::new(Arc::clone(&mailboxes), tls, Box::new(functions_run)),
             half_open: HalfOpen::default(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
             mailboxes,
