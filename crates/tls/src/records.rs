@@ -4,6 +4,7 @@
 //! into the caller's. The bytes of NVMe/TCP and the records that carry them have nothing to do with each other's bounds.
 
 use std::fmt;
+use std::ops::Range;
 
 use aws_lc_rs::aead::Aad;
 
@@ -318,14 +319,17 @@ impl RecordWriter<'_> {
         }
     }
 
-    /// Appends `len` bytes, which `fill` writes piece by piece: it is told where in them each begins.
-    pub fn put_with(&mut self, len: usize, mut fill: impl FnMut(usize, &mut [u8])) {
+    /// Appends `len` bytes, of which `append` appends the parts that it is told.
+    ///
+    /// # Panics
+    /// If it appends more or less.
+    pub fn put_with(&mut self, len: usize, mut append: impl FnMut(Range<usize>, &mut Vec<u8>)) {
         let mut done = 0;
         while done < len {
             let now = (len - done).min(self.room());
-            let at = self.out.len();
-            self.out.resize(at + now, 0);
-            fill(done, &mut self.out[at..]);
+            let before = self.out.len();
+            append(done..done + now, self.out);
+            assert_eq!(self.out.len(), before + now, "a part is appended whole");
             done += now;
         }
     }

@@ -139,6 +139,22 @@ impl SharedSlice {
         self.memory.read(self.range.start, into);
     }
 
+    /// Appends bytes of a part, counted from the start of the range, as they are now.
+    ///
+    /// # Panics
+    /// If the part reaches past the end.
+    pub fn append_part(&self, part: Range<usize>, to: &mut Vec<u8>) {
+        assert!(part.start <= part.end && part.end <= self.len(), "a part lies inside its whole");
+        let from = self.memory.at(self.range.start + part.start, part.len());
+        to.reserve(part.len());
+        // SAFETY: `at` checked the range, and the vector has room for as many bytes behind its own, which nobody else borrows.
+        // They are written before they are counted.
+        unsafe {
+            copy_racing(from.as_ptr(), to.as_mut_ptr().add(to.len()), part.len());
+            to.set_len(to.len() + part.len());
+        }
+    }
+
     pub(crate) fn address(&self) -> NonNull<u8> {
         self.memory.at(self.range.start, self.range.len())
     }
@@ -214,6 +230,9 @@ mod tests {
         assert_eq!(back[9_000..], bytes[9_000..]);
         memory.slice(1_000_001..1_010_001).part(9_500..10_000).copy_to(&mut back[..500]);
         assert_eq!(back[..500], bytes[9_500..]);
+        let mut appended = vec![7];
+        memory.slice(1_000_001..1_010_001).append_part(9_500..10_000, &mut appended);
+        assert!(appended[0] == 7 && appended[1..] == bytes[9_500..]);
     }
 
     #[test]

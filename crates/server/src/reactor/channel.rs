@@ -131,9 +131,9 @@ impl Channel {
                     Segment::Buffer(slice) => {
                         let len = slice.len.min(u32::try_from(left).unwrap_or(u32::MAX));
                         match memory.piece(BufferSlice { len, ..slice }) {
-                            Piece::Shared(shared) => writer.put_with(shared.len(), |at, place| {
-                                shared.part(at..at + place.len()).copy_to(place);
-                            }),
+                            Piece::Shared(shared) => {
+                                writer.put_with(shared.len(), |part, out| shared.append_part(part, out))
+                            }
                             Piece::Buffer(buffer) => {
                                 let start = slice.offset as usize;
                                 writer.put(&buffer[start..start + len as usize]);
