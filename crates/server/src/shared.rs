@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     pub(crate) half_open: HalfOpen,
     /// Processors that the process may use.
     pub(crate) processors: usize,
+    /// When it was last seen that there are more threads to run than those.
+    pub(crate) crowded: Mutex<Option<Instant>>,
     /// The reactors, once all of them run.
     pub(crate) mailboxes: Arc<Mailboxes>,
     /// With what the process closed itself to the files of others, if it did.
@@ -113,6 +115,15 @@ impl Shared {
         working > 0 && working + self.config.reactors > self.processors
     }
 
+    /// Whether that was so lately: between two calls of a host that has one at a time it is not.
+    pub(crate) fn was_crowded(&self, now: Instant) -> bool {
+        let mut crowded = self.crowded.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_crowded() {
+            *crowded = Some(now);
+        }
+        crowded.is_some_and(|at| now.saturating_duration_since(at) < CROWDED_LATELY)
+    }
+
     /// Sends a message to one reactor; `false` where there is none yet.
     pub(crate) fn send(&self, reactor: usize, message: Message) -> bool {
         match self.mailboxes.get() {
@@ -124,6 +135,9 @@ impl Shared {
         }
     }
 }
+
+/// Calls of a host that has one at a time come again sooner than this.
+const CROWDED_LATELY: Duration = Duration::from_millis(10);
 
 /// What a reactor is told by other threads.
 #[derive(Debug)]

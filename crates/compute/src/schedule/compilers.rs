@@ -183,7 +183,7 @@ mod tests {
         let compilers = compilers();
         let (sender, receiver) = mpsc::channel();
         let (begin, wait) = mpsc::channel::<()>();
-        let (compilers, wait) = (&compilers, &std::sync::Mutex::new(wait));
+        let (compilers, wait) = (&compilers, &Mutex::new(wait));
         std::thread::scope(|scope| {
             for _ in 0..AT_ONCE_MAX {
                 scope.spawn(move || compilers.verify(&turn(1), || wait.lock().unwrap().recv().unwrap()));
@@ -260,7 +260,7 @@ mod tests {
     fn a_job_that_nobody_wants_any_more_does_not_begin() {
         let compilers = compilers();
         let (begin, wait) = mpsc::channel::<()>();
-        let (compilers, wait) = (&compilers, &std::sync::Mutex::new(wait));
+        let (compilers, wait) = (&compilers, &Mutex::new(wait));
         std::thread::scope(|scope| {
             for _ in 0..AT_ONCE_MAX {
                 scope.spawn(move || compilers.verify(&turn(1), || wait.lock().unwrap().recv().unwrap()));

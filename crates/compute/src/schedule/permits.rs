@@ -2,13 +2,18 @@
 //!
 //! A thread holds a permit only while a function runs over a chunk, not while it waits for a disk or a host. A free
 //! permit goes to the waiting host that has used the least time for its share; background calls get one when nobody else wants it. A
-//! function that runs for long passes its permit on when its turn is over, and continues when it has one again. A host that computes
-//! little does not wait for the end of that turn. It has that advantage for a few turns of its own: time in which it wanted nothing
-//! is not saved up.
+//! function that runs for long passes its permit on when its turn is over, and continues when it has one again.
+//!
+//! A host that has used less time than those that compute, by more than a turn, does not wait: there is one permit more, for one
+//! thread of such a host and for a turn. Where that is taken it comes in before the end of a turn of others. A host has that
+//! advantage for a few turns of its own: time in which it wanted nothing is not saved up.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -37,6 +42,8 @@ pub(crate) struct Gate {
     state: Mutex<State>,
     /// Those in [`State::waiting`], to be looked at without the lock.
     waiting: AtomicUsize,
+    /// Whether more threads compute than there are permits, likewise.
+    is_overdrawn: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -105,7 +112,12 @@ impl Waiting {
 
 impl Gate {
     pub(crate) fn new(permits: usize) -> Self {
-        Self { permits: permits.max(1), state: Mutex::default(), waiting: AtomicUsize::new(0) }
+        Self {
+            permits: permits.max(1),
+            state: Mutex::default(),
+            waiting: AtomicUsize::new(0),
+            is_overdrawn: AtomicBool::new(false),
+        }
     }
 
     /// Threads that compute now.
@@ -131,8 +143,10 @@ impl Gate {
             let mut state = self.lock();
             state.arrive(turn.host);
             state.note_asked(turn.host);
-            if state.busy() < self.permits && state.waiting.is_empty() {
+            let is_free = state.busy() < self.permits && state.waiting.is_empty();
+            if is_free || state.busy() == self.permits && state.is_ahead(turn) {
                 state.hold(turn.host, turn.cpu_share, turn.class);
+                self.is_overdrawn.store(state.busy() > self.permits, Ordering::Relaxed);
                 return Some(Permit { gate: self, this_thread: PhantomData });
             }
             self.queue(&mut state, turn.host, turn.cpu_share, turn.class)
@@ -143,18 +157,26 @@ impl Gate {
     /// If the turn of the calling thread is over and it is somebody else's, gives its permit away and waits for another;
     /// says whether it did. Without a permit it does nothing, nor is one waited for that is not wanted any more.
     pub(crate) fn pass_on(&self, turn: &Turn) -> bool {
-        if self.waiting.load(Ordering::Relaxed) == 0 {
+        if self.waiting.load(Ordering::Relaxed) == 0 && !self.is_overdrawn.load(Ordering::Relaxed) {
             return false;
         }
         let waiting = {
             let mut state = self.lock();
             let Some(held) = state.count_turn() else { return false };
-            let Some(next) = state.next(Some(held)) else {
-                state.begin_turn_again();
-                return false;
-            };
-            state.held.remove(&std::thread::current().id());
-            self.grant(&mut state, &next);
+            if state.busy() > self.permits {
+                if !held.is_over() {
+                    return false;
+                }
+                state.held.remove(&std::thread::current().id());
+                self.is_overdrawn.store(false, Ordering::Relaxed);
+            } else {
+                let Some(next) = state.next(Some(held)) else {
+                    state.begin_turn_again();
+                    return false;
+                };
+                state.held.remove(&std::thread::current().id());
+                self.grant(&mut state, &next);
+            }
             self.queue(&mut state, held.host, held.cpu_share, held.class)
         };
         self.wait(&waiting, turn);
@@ -204,6 +226,7 @@ impl Gate {
     fn leave(&self) {
         let mut state = self.lock();
         state.depart();
+        self.is_overdrawn.store(state.busy() > self.permits, Ordering::Relaxed);
         while state.busy() < self.permits
             && let Some(next) = state.next(None)
         {
@@ -265,6 +288,12 @@ impl State {
             share.used = share.used.max(least.saturating_sub(ADVANTAGE_MAX));
         }
         share.present += 1;
+    }
+
+    /// Whether the host has used less time than each that computes, by more than a turn.
+    fn is_ahead(&self, turn: &Turn) -> bool {
+        let used = |host| self.used.get(&host).map_or(Duration::ZERO, |it| it.used);
+        turn.class != Class::Background && self.held.values().all(|held| used(turn.host) + TURN < used(held.host))
     }
 
     fn note_asked(&mut self, host: u64) {
@@ -438,225 +467,5 @@ impl Turns for HostTurns {
 
     fn compile(&self, compiler: Compiler, work: &mut (dyn FnMut() + Send)) -> bool {
         self.compilers.run(&self.turn, compiler, work)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::mpsc;
-
-    /// A turn that is wanted for long.
-    fn turn(host: u64, class: Class) -> Turn {
-        let until = Instant::now() + Duration::from_secs(3600);
-        Turn { host, cpu_share: CPU_SHARE, class, cancel: CancelToken::new(), until }
-    }
-
-    /// A kernel that waited for its disk kept everybody else from computing.
-    #[test]
-    fn who_waits_for_a_disk_lets_another_one_compute() {
-        let gate = Gate::new(1);
-        let permit = gate.enter(&turn(1, Class::Normal)).unwrap();
-        assert!(gate.step_aside());
-        assert!(!gate.step_aside(), "there is nothing left to give away");
-        std::thread::scope(|scope| {
-            scope.spawn(|| drop(gate.enter(&turn(2, Class::Normal)).unwrap())).join().unwrap();
-        });
-        gate.step_back(&turn(1, Class::Normal));
-        assert_eq!(gate.busy(), 1);
-        drop(permit);
-        assert!(gate.busy() == 0 && nobody_is_there(&gate));
-    }
-
-    fn nobody_is_there(gate: &Gate) -> bool {
-        gate.lock().used.values().all(|share| share.present == 0)
-    }
-
-    /// Lets the given waiters queue up behind a held permit, and says in which order they got theirs.
-    fn order(gate: &Arc<Gate>, waiters: &[(u64, Class)]) -> Vec<usize> {
-        let held = gate.enter(&turn(99, Class::Normal));
-        let (sender, receiver) = mpsc::channel();
-        let threads: Vec<_> = (0..)
-            .zip(waiters)
-            .map(|(index, &(host, class))| {
-                let (inner, sender) = (Arc::clone(gate), sender.clone());
-                let thread = std::thread::spawn(move || {
-                    let permit = inner.enter(&turn(host, class));
-                    sender.send(index).unwrap();
-                    drop(permit);
-                });
-                while gate.lock().waiting.len() <= index {
-                    std::thread::yield_now();
-                }
-                thread
-            })
-            .collect();
-        drop(held);
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
-        receiver.try_iter().collect()
-    }
-
-    #[test]
-    fn who_used_less_is_first_and_background_is_last() {
-        let gate = Arc::new(Gate::new(1));
-        let _keep = gate.lock().used.insert(7, Share { used: Duration::from_secs(1), present: 1 });
-        gate.lock().used.insert(8, Share { used: Duration::ZERO, present: 1 });
-        let waiters = [(8, Class::Background), (7, Class::Normal), (8, Class::Normal), (7, Class::Normal)];
-        assert_eq!(order(&gate, &waiters), [2, 1, 3, 0]);
-        assert_eq!(gate.busy(), 0);
-    }
-
-    /// A program without an end held its permit for an hour: all that others asked for waited as long.
-    #[test]
-    fn a_turn_ends_for_another_host_and_for_another_call_of_the_same() {
-        for other in [1, 2] {
-            let (gate, ended) = (Gate::new(1), std::sync::atomic::AtomicBool::new(false));
-            std::thread::scope(|scope| {
-                let permit = gate.enter(&turn(1, Class::Normal));
-                scope.spawn(|| {
-                    drop(gate.enter(&turn(other, Class::Normal)));
-                    ended.store(true, Ordering::SeqCst);
-                });
-                while !ended.load(Ordering::SeqCst) {
-                    gate.pass_on(&turn(1, Class::Normal));
-                    assert!(gate.busy() <= 1);
-                }
-                drop(permit);
-            });
-            assert_eq!(gate.busy(), 0);
-        }
-    }
-
-    /// A call that waited for its turn heard of its cancel when it got one.
-    #[test]
-    fn who_is_not_wanted_any_more_waits_for_no_turn() {
-        let gate = Gate::new(1);
-        let permit = gate.enter(&turn(1, Class::Normal));
-        let unwanted = turn(2, Class::Normal);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| gate.enter(&unwanted).is_none());
-            while gate.waiting() == 0 {
-                std::thread::yield_now();
-            }
-            unwanted.cancel.cancel();
-            assert!(waits.join().unwrap(), "the other one still has its turn");
-        });
-        let late = Turn { until: Instant::now(), ..turn(2, Class::Normal) };
-        assert!(gate.enter(&late).is_none(), "its time is over");
-        assert_eq!((gate.waiting(), gate.busy()), (0, 1));
-        drop(permit);
-        assert!(gate.busy() == 0 && nobody_is_there(&gate), "who gave up is not there any more");
-        // In the middle of a chunk: it goes on without, to see that it shall end.
-        let permit = gate.enter(&turn(1, Class::Normal));
-        std::thread::scope(|scope| {
-            let (ended, is_ended) = mpsc::channel::<()>();
-            let gate = &gate;
-            scope.spawn(move || {
-                let _permit = gate.enter(&turn(2, Class::Normal));
-                assert!(is_ended.recv().is_err(), "until the end");
-            });
-            while !gate.pass_on(&unwanted) {
-                std::thread::yield_now();
-            }
-            drop(permit);
-            drop(ended);
-        });
-        assert!(gate.busy() == 0 && nobody_is_there(&gate));
-    }
-
-    #[test]
-    fn who_has_twice_the_share_is_next_until_it_used_twice_the_time() {
-        let now = Instant::now();
-        let held = |cpu_share| Held { host: 1, cpu_share, class: Class::Normal, since: now, counted_to: now };
-        let ran = Duration::from_millis(6);
-        assert_eq!(held(CPU_SHARE).counted(ran), ran);
-        assert_eq!([200, 50].map(|share| held(share).counted(ran)), [ran / 2, 2 * ran]);
-        assert!(held(1).counted(Duration::MAX) > Duration::from_secs(1 << 30), "it is bounded");
-        // What is counted decides who is next.
-        let mut state = State::default();
-        for (host, cpu_share) in [(1, 200), (2, 100)] {
-            // Two threads: one stays.
-            (0..2).for_each(|_| state.arrive(host));
-            state.hold(host, cpu_share, Class::Normal);
-            let held = state.held.get_mut(&std::thread::current().id()).unwrap();
-            held.counted_to = Instant::now().checked_sub(ran).unwrap();
-            state.depart();
-        }
-        let used = |host: u64| state.used[&host].used;
-        assert!(used(1) < used(2) && used(1) >= ran / 2, "{:?}, {:?}", used(1), used(2));
-    }
-
-    /// A host that had called one function, and nothing for an hour, kept all others from computing for the next hour.
-    #[test]
-    fn time_in_which_a_host_wanted_nothing_is_not_saved_up() {
-        let (mut state, hour) = (State::default(), Duration::from_secs(3600));
-        state.used.insert(1, Share { used: hour, present: 1 });
-        state.used.insert(2, Share { used: Duration::ZERO, present: 0 });
-        state.arrive(2);
-        assert_eq!(state.used[&2].used, hour - ADVANTAGE_MAX);
-        state.arrive(3);
-        assert_eq!(state.used[&3].used, hour - ADVANTAGE_MAX, "a new one is ahead of nobody");
-        state.used.insert(4, Share { used: 2 * hour, present: 0 });
-        state.arrive(4);
-        assert_eq!(state.used[&4].used, 2 * hour, "and nobody is forgiven anything");
-    }
-
-    /// A call that takes a millisecond waited for two of another host's before each of its chunks.
-    #[test]
-    fn a_host_that_computes_little_does_not_wait_for_the_end_of_a_turn() {
-        let now = Instant::now();
-        let holder =
-            Held { host: 1, cpu_share: CPU_SHARE, class: Class::Normal, since: now, counted_to: now + TURN_MIN };
-        let over = Held { counted_to: now + TURN, ..holder };
-        let next = |ahead: Duration, class, holder| {
-            let gate = Gate::new(1);
-            let mut state = gate.lock();
-            for (host, used) in [(1, Duration::from_secs(1)), (2, Duration::from_secs(1) - ahead)] {
-                state.used.insert(host, Share { used, present: 1 });
-            }
-            drop(gate.queue(&mut state, 2, CPU_SHARE, class));
-            state.next(Some(holder)).is_some()
-        };
-        let (little, more) = (TURN / 2, 2 * TURN);
-        assert!(next(more, Class::Normal, holder) && !next(little, Class::Normal, holder));
-        assert!(next(little, Class::Normal, over) && !next(more, Class::Background, over));
-    }
-
-    #[test]
-    fn background_does_not_end_a_turn() {
-        let gate = Gate::new(1);
-        std::thread::scope(|scope| {
-            let permit = gate.enter(&turn(1, Class::Normal));
-            let other = scope.spawn(|| drop(gate.enter(&turn(2, Class::Background))));
-            while gate.lock().waiting.is_empty() {
-                std::thread::yield_now();
-            }
-            std::thread::sleep(TURN);
-            gate.pass_on(&turn(1, Class::Normal));
-            assert!(!other.is_finished() && gate.lock().waiting.len() == 1);
-            drop(permit);
-        });
-    }
-
-    #[test]
-    fn no_more_than_the_permits_compute_at_once() {
-        let (gate, inside) = (Gate::new(2), AtomicUsize::new(0));
-        std::thread::scope(|scope| {
-            for host in 0..6 {
-                let (gate, inside) = (&gate, &inside);
-                scope.spawn(move || {
-                    for _ in 0..200 {
-                        let permit = gate.enter(&turn(host % 3, Class::Normal));
-                        assert!(inside.fetch_add(1, Ordering::SeqCst) < 2);
-                        inside.fetch_sub(1, Ordering::SeqCst);
-                        gate.pass_on(&turn(1, Class::Normal));
-                        drop(permit);
-                    }
-                });
-            }
-        });
-        assert_eq!(gate.busy(), 0);
-        assert!(gate.lock().waiting.is_empty());
-        assert_eq!(gate.waiting.load(Ordering::Relaxed), 0);
     }
 }

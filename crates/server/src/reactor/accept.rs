@@ -62,7 +62,7 @@ impl Reactor {
                         }
                     }
                 }
-                match self.core.shared.is_crowded() {
+                match self.core.shared.was_crowded(self.core.now) {
                     true => self.core.timers.push(Reverse((self.core.now + ACCEPT_PAUSE, Timer::Accept(listener)))),
                     false => self.accept(listener),
                 }

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
 
 use diskside_compute::{Compute, Reactors, Surroundings, Watch};
@@ -253,6 +253,7 @@ impl Opened {
             authenticators: Authenticators::new(Arc::clone(&mailboxes), tls, Box::new(functions_run)),
             half_open: HalfOpen::default(),
             processors: std::thread::available_parallelism().map_or(1, usize::from),
+            crowded: Mutex::default(),
             mailboxes,
             confined_to: OnceLock::new(),
             config,
