@@ -2,11 +2,12 @@
 
 mod error;
 
-use crate::code::{Compiler, TierChoice};
+use crate::code::TierChoice;
 use crate::function::Function;
 use crate::pieces::{Asked, Part, Pieces};
 use crate::split::Split;
 use crate::state::State;
+use crate::turns::{Turns, in_turn};
 use diskside_decompress::ChunkCodecs;
 use diskside_io::readahead::{ReadAt, ReadError, ReadStream};
 use diskside_sbpf::activation::Tier;
@@ -67,29 +68,6 @@ pub trait Growth: std::fmt::Debug + Send + Sync {
     /// # Errors
     /// Why not, for a person.
     fn grow(&self, chunk_len: usize) -> Result<(), String>;
-}
-
-/// Gives threads their turn to compute.
-pub trait Turns: std::fmt::Debug + Send + Sync {
-    /// Runs `work` once, when it is its turn.
-    fn take(&self, work: &mut dyn FnMut());
-
-    /// Called by `work` some thousand times a second while the function runs: what waits may go first. It returns when it
-    /// is the caller's turn again.
-    fn pause(&self) {}
-
-    /// Runs `wait`, which only waits: others may compute meanwhile. It returns when it is the caller's turn again.
-    fn away(&self, wait: &mut dyn FnMut()) {
-        wait();
-    }
-
-    /// Runs a compiler for the call: it takes milliseconds, and others may have to go first. False: it was not run, because
-    /// nobody waits for the call any more.
-    fn compile(&self, compiler: Compiler, work: &mut (dyn FnMut() + Send)) -> bool {
-        let _ = compiler;
-        work();
-        true
-    }
 }
 
 impl<'a> Call<'a> {
@@ -291,14 +269,6 @@ impl Call<'_> {
     pub(crate) fn in_turn<T>(&self, work: impl FnOnce() -> T) -> T {
         in_turn(self.turns.as_deref(), work)
     }
-}
-
-/// Runs `work` when it is its turn, if anybody gives turns.
-pub(crate) fn in_turn<T>(turns: Option<&dyn Turns>, work: impl FnOnce() -> T) -> T {
-    let Some(turns) = turns else { return work() };
-    let (mut work, mut result) = (Some(work), None);
-    turns.take(&mut || result = work.take().map(|work| work()));
-    result.expect("a turn runs its work once")
 }
 
 impl Default for CallLimits {

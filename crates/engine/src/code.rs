@@ -11,7 +11,7 @@ mod store;
 
 pub use llvm::{CodeStats, LlvmOptions};
 
-use crate::call::Turns;
+use crate::turns::{Compiler, Turns};
 use diskside_sbpf::activation::{Code, Program, Tier};
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::ir::Module;
@@ -82,15 +82,6 @@ impl<'a> OnMiss<'a> {
         turns.compile(compiler, &mut || result = work.take().map(|work| work()));
         result
     }
-}
-
-/// A compiler.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Compiler {
-    /// Cranelift's: milliseconds of the thread's own.
-    Quick,
-    /// LLVM's: a program that is waited for, some hundred milliseconds.
-    Thorough,
 }
 
 /// Compiled code by content, so that each program is compiled once. What nobody has loaded any more is kept for a while.

@@ -1,6 +1,7 @@
 //! What compressed bytes decompress to, as a stream.
 
-use crate::call::{Source, Turns, in_turn};
+use crate::call::Source;
+use crate::turns::{Turns, in_turn};
 use diskside_decompress::{Codec, Decoder};
 use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadAtError, ReadError, ReadStream};
 use std::io;

@@ -4,7 +4,7 @@ use diskside_sbpf::machine::Environment;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use crate::call::Turns;
+use crate::turns::Turns;
 
 /// Log lines kept of one call; more are counted.
 pub const LOG_LINES_MAX: usize = 16;

@@ -1,11 +1,12 @@
 //! Standard executions: one run of a program over memory ranges, as NVMe's Execute Program asks for.
 
-use crate::call::{CallError, CallLimits, Place, Turns, in_turn};
+use crate::call::{CallError, CallLimits, Place};
 use crate::code::{CodeCache, OnMiss, TierChoice};
 use crate::context::Context;
 use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
 use crate::state::State;
+use crate::turns::{Turns, in_turn};
 use crate::worker::{trap_before, trapped};
 use diskside_abi::context::{DsCall, DsExec, DsRange, FLAG_FIRST, FLAG_LAST, PERM_READ, PERM_WRITE, UNKNOWN};
 use diskside_io::buffer::Buffer;

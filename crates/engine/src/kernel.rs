@@ -7,10 +7,11 @@ mod flight;
 mod operation;
 mod slices;
 
-use crate::call::{CallError, CallLimits, Place, Turns, in_turn};
+use crate::call::{CallError, CallLimits, Place};
 use crate::code::{CodeCache, OnMiss, TierChoice};
 use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
+use crate::turns::{Turns, in_turn};
 use crate::worker::{output_len, trap_before, trapped};
 use diskside_abi::context::DsKernel;
 use diskside_io::buffer::{Buffer, Hugepages};

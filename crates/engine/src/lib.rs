@@ -39,10 +39,11 @@ pub mod small;
 pub mod split;
 pub mod state;
 pub mod traverse;
+mod turns;
 mod worker;
 
-pub use call::{Call, CallError, CallLimits, CallStats, Folded, Growth, Outcome, Place, Sink, Source, Sources, Turns};
-pub use code::{CodeCache, CodeStats, Compiler, LlvmOptions, OnMiss, TierChoice, TierError};
+pub use call::{Call, CallError, CallLimits, CallStats, Folded, Growth, Outcome, Place, Sink, Source, Sources};
+pub use code::{CodeCache, CodeStats, LlvmOptions, OnMiss, TierChoice, TierError};
 pub use decompressed::decompression_memory;
 pub use diskside_decompress::{ChunkCodec, ChunkCodecs, Codec};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
@@ -55,6 +56,7 @@ pub use run::{CHUNKS_OUT_MAX, DEPTH, DEPTH_MAX};
 pub use small::{SmallCall, SmallInput};
 pub use state::{State, TooManyClears};
 pub use traverse::{Traversal, TraverseFunction, TraverseLimits};
+pub use turns::{Compiler, Turns};
 
 use diskside_sbpf::helpers::HelperSet;
 use std::sync::Arc;

@@ -76,7 +76,7 @@ fn a_host_with_its_key_reads_and_writes_over_several_queues() {
         write_now(&volume, 4096, &[7; 8192]);
         assert_eq!(read_now(&volume, 8192, 4096), [7; 4096]);
         let mut inline = InlineVolume::connect(&url(&running), &known.options()).unwrap();
-        let request = inline.submit(common::read(4096, 4096));
+        let request = inline.submit(read(4096, 4096));
         assert_eq!(inline.block_on(request).into_read().unwrap().into_vec(), [7; 4096]);
     }
 }
@@ -344,7 +344,7 @@ fn a_host_comes_over_tls_with_a_key_that_authenticating_makes() {
         let other = Volume::connect(&url, &options).unwrap();
         assert_eq!(read_now(&other, 4096, 4096), [7; 4096]);
         let mut inline = InlineVolume::connect(&url, &known.options()).unwrap();
-        let request = inline.submit(common::read(4096, 4096));
+        let request = inline.submit(read(4096, 4096));
         assert_eq!(inline.block_on(request).into_read().unwrap().into_vec(), [7; 4096]);
     }
 }

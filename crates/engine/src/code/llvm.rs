@@ -1,8 +1,8 @@
 //! LLVM beside running calls: what to compile, when, and what became of it.
 
 use super::store::Store;
-use super::{Compiler as Which, Key, OnMiss, TierError, forget_unused, is_same, key};
-use crate::call::Turns;
+use super::{Key, OnMiss, TierError, forget_unused, is_same, key};
+use crate::turns::{Compiler as Which, Turns};
 use diskside_sbpf::activation::{Code, Program, Tier};
 use diskside_sbpf::ir::Module;
 use diskside_sbpf_llvm::{CompiledModule, Compiler, compile, intermediate_code};

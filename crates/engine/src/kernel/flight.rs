@@ -9,7 +9,7 @@ mod files;
 use super::operation::{Later, Operation, State, Step, Way};
 use super::slices::Slices;
 use super::{DirectPolicy, IoCounts};
-use crate::call::Turns;
+use crate::turns::Turns;
 use diskside_io::buffer::Buffer;
 use diskside_io::bytefile::{Access, Begun, ByteFile, Direction};
 use diskside_io::ring::{Payload, Ring, RingConfig};

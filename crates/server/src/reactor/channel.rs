@@ -132,7 +132,7 @@ impl Channel {
                         let len = slice.len.min(u32::try_from(left).unwrap_or(u32::MAX));
                         match memory.piece(BufferSlice { len, ..slice }) {
                             Piece::Shared(shared) => {
-                                writer.put_with(shared.len(), |part, out| shared.append_part(part, out))
+                                writer.put_with(shared.len(), |part, out| shared.append_part(part, out));
                             }
                             Piece::Buffer(buffer) => {
                                 let start = slice.offset as usize;

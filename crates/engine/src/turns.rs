@@ -1,0 +1,42 @@
+//! When the threads of a call compute, and who compiles its programs: what an engine asks of those who share processors among
+//! calls.
+
+/// Gives threads their turn to compute.
+pub trait Turns: std::fmt::Debug + Send + Sync {
+    /// Runs `work` once, when it is its turn.
+    fn take(&self, work: &mut dyn FnMut());
+
+    /// Called by `work` some thousand times a second while the function runs: what waits may go first. It returns when it
+    /// is the caller's turn again.
+    fn pause(&self) {}
+
+    /// Runs `wait`, which only waits: others may compute meanwhile. It returns when it is the caller's turn again.
+    fn away(&self, wait: &mut dyn FnMut()) {
+        wait();
+    }
+
+    /// Runs a compiler for the call: it takes milliseconds, and others may have to go first. False: it was not run, because
+    /// nobody waits for the call any more.
+    fn compile(&self, compiler: Compiler, work: &mut (dyn FnMut() + Send)) -> bool {
+        let _ = compiler;
+        work();
+        true
+    }
+}
+
+/// A compiler.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compiler {
+    /// Cranelift's: milliseconds of the thread's own.
+    Quick,
+    /// LLVM's: a program that is waited for, some hundred milliseconds.
+    Thorough,
+}
+
+/// Runs `work` when it is its turn, if anybody gives turns.
+pub(crate) fn in_turn<T>(turns: Option<&dyn Turns>, work: impl FnOnce() -> T) -> T {
+    let Some(turns) = turns else { return work() };
+    let (mut work, mut result) = (Some(work), None);
+    turns.take(&mut || result = work.take().map(|work| work()));
+    result.expect("a turn runs its work once")
+}
