@@ -216,8 +216,8 @@ impl Association {
         }
     }
 
-    /// Hands an answer over: here if its connection is the one being served, else through its reactor's mailbox. What is
-    /// long is charged to the host from here on. If there is no room for that it can be asked for again: a result was
+    /// Hands an answer over: here if its connection is the one being served, else through its reactor's mailbox. A long
+    /// one is charged to the host from here on. If there is no room, the host can ask for it again; a result was
     /// charged when it was made.
     fn answer(&self, name: Name, mut answer: Answer, here: &mut Answers) {
         let uncharged_len = answer.uncharged_len();
@@ -356,7 +356,7 @@ impl Association {
                 Ok(Some(unverified)) => return self.verify(name, unverified, here),
                 Err(problem) => problem.into(),
             },
-            // Of the memory namespace and of what goes with it, which this host does not have.
+            // The memory namespace and its log pages, which this host does not have.
             admin_opcode::IDENTIFY => Answer::bytes(vec![0; 4096]),
             _ => self.log_page(&sqe),
         };
@@ -370,7 +370,7 @@ impl Association {
 
     /// As [`with_tags`](Self::with_tags), on a thread that serves no connection.
     fn with_tags_apart(&self, act: impl FnOnce(&mut Tags<Name>)) {
-        // Who calls has it: it is still there.
+        // The caller holds it, so it is still there.
         if let Some(me) = self.me.upgrade() {
             me.with_tags(&mut Answers::default(), act);
         }
@@ -386,7 +386,7 @@ impl Association {
     }
 }
 
-/// What `work` gives. A bug of ours in it is an answer, too: it must not leave a host waiting for ever.
+/// The result of `work`. A bug of the server in it is an answer, too: it must not leave a host waiting for ever.
 fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, Problem> {
     let bug = |_| Problem::new(Status::INTERNAL_ERROR, "the target failed: a bug; see its log");
     catch_unwind(AssertUnwindSafe(work)).map_err(bug)

@@ -1,4 +1,4 @@
-//! What functions work with: engine, programs, who computes when, and what of the target they read and write.
+//! The environment of functions: engine, programs, scheduling, and the parts of the target that they read and write.
 
 use std::io;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ use crate::watch::Watch;
 
 /// Threads that run calls, many of them waiting for disks.
 const THREADS_MAX: usize = 64;
-/// Work of one host at a time that its calls must not hold up, and threads that are kept for it.
+/// Work of one host at a time that its calls must not delay, and threads that are kept for it.
 const HOST_PROMPT_MAX: usize = 4;
 const PROMPT_THREADS: usize = 8;
 /// Threads beside those, of calls that wait for their hosts to read or to send.
@@ -47,7 +47,7 @@ pub(crate) struct Environment {
     /// No call begins any more.
     pub(crate) is_ending: AtomicBool,
     pub(crate) programs: Programs,
-    /// What scans files; `None`: there are no scans here.
+    /// The program that scans files; `None`: there are no scans here.
     pub(crate) scanner: Option<Program>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) compilers: Arc<Compilers>,
@@ -86,7 +86,7 @@ pub struct Surroundings {
     pub quotas: Arc<QuotaTable>,
     /// Who hands commands over.
     pub reactors: Arc<dyn Reactors>,
-    /// Who is told what hosts load and run.
+    /// Hears what hosts load and run.
     pub watch: Arc<dyn Watch>,
 }
 

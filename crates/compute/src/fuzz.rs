@@ -20,7 +20,7 @@ pub struct Commands {
     controllers: Vec<Arc<Association>>,
 }
 
-/// What a command is answered: status, dwords 0 and 1, and data.
+/// The answer to a command: status, dwords 0 and 1, and data.
 pub type Answered = (Status, u64, Vec<u8>);
 
 /// Controllers of all targets so far.

@@ -119,8 +119,8 @@ impl Host {
         self.make_own(&mut states, id, Some(name), len_bytes)
     }
 
-    /// The state whose name has this hash, or the number that a host has given it; likewise. One that is shared it finds
-    /// once somebody has named it.
+    /// The state whose name has this hash, or the number that a host has given it; it is made when it is first asked
+    /// for. A shared state is found once somebody has named it.
     pub(crate) fn state_by_id(
         &self,
         id: u64,
@@ -317,8 +317,8 @@ mod tests {
         assert!(!state(&host(1)).is(&first));
     }
 
-    /// States were known by the hash of their names alone, which is easily made the same: a host that shared one state was
-    /// refused another, and was told the name and the length of a state that it had no right to.
+    /// States were known by the hash of their names alone, and colliding names are easy to find: a host that shared one
+    /// state was refused another, and the error had the name and the length of a state to which it had no right.
     #[test]
     fn names_with_the_same_hash_are_of_two_states() {
         let ledger = Ledger::new(Bounds { host_max: 100 << 20, total_max: 400 << 20 });

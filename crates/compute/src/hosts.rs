@@ -1,4 +1,4 @@
-//! Who computes: hosts by name, and the controllers of each.
+//! The hosts that compute, by name, and the controllers of each.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -44,7 +44,7 @@ impl<A> Peers<A> {
 
     /// A controller is gone. True: it was the last one of its host, which is gone, too.
     pub fn leave(&mut self, id: u64, nqn: &str) -> bool {
-        // It may be there anew, if a connection of it came while the last one went.
+        // It may be there again, if a connection of it came while the last one went.
         if self.associations.get(&id).is_some_and(|known| known.strong_count() == 0) {
             self.associations.remove(&id);
         }

@@ -1,4 +1,4 @@
-//! What the simulations in `tests/` drive one by one. Nothing else uses it.
+//! The parts that the simulations in `tests/` drive one by one. Nothing else uses it.
 
 pub use crate::call::answer::{Answer, Piece, Problem};
 pub use crate::call::control::Control;

@@ -9,10 +9,10 @@
 //! | `program` | what is loaded, verified and active |
 //! | `standard` | memory, range sets and Execute Program, as the specifications have them |
 //! | `statistics` | what was run, read and written, and the log pages |
-//! | `host`, `hosts` | what is kept for a host, and which hosts and controllers there are |
-//! | `environment`, `reactors` | what functions work with of the target |
-//! | `watch` | who is told what hosts load and run |
-//! | `config`, `limits` | what may be computed, and how much of it |
+//! | `host`, `hosts` | the memory that is kept for a host, and which hosts and controllers there are |
+//! | `environment`, `reactors` | the parts of the target with which functions work |
+//! | `watch` | hears what hosts load and run |
+//! | `config`, `limits` | the functions that may run, and how much they may use |
 //!
 //! A reactor hands a command over and never waits: what takes time happens on threads of the pool, whose answers come
 //! back through the reactor's mailbox.
@@ -86,7 +86,7 @@ impl Compute {
         Ok(Arc::new_cyclic(|me| Self { environment, peers, me: me.clone() }))
     }
 
-    /// What the subsystem is told of it.
+    /// The command sets that the subsystem reports.
     pub fn command_sets(config: &ComputeConfig) -> Vec<CommandSet> {
         let mut compute = CommandSet {
             csi: CSI_COMPUTE,
@@ -173,7 +173,7 @@ impl Compute {
         self.environment.calls_by_host.stats()
     }
 
-    /// What failed lately, the newest first: some of each host.
+    /// Failures of late, the newest first: some of each host.
     pub fn failures(&self) -> Vec<Failure> {
         self.environment.failures.all()
     }
@@ -193,7 +193,8 @@ impl Compute {
         self.tags_open(None)
     }
 
-    /// Refuses calls from now on, as one that has too much to do: hosts try again. Those that were begun go on.
+    /// Refuses calls from now on, like a target that has too much to do: hosts try again. Calls that have begun
+    /// continue.
     pub fn take_no_more(&self) {
         self.environment.is_ending.store(true, Ordering::Relaxed);
     }

@@ -1,4 +1,4 @@
-//! Who is told what hosts load and run.
+//! The interface of those who hear what hosts load and run.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub enum ProgramEvent<'a> {
         sha256: [u8; 32],
         /// Which of its functions.
         function: &'a str,
-        /// So many calls of a prepared request, which are told together; `None`: one call.
+        /// The number of calls of a prepared request, which are reported together; `None`: one call.
         calls: Option<u64>,
         /// Bytes that it read of media, or of memory ranges.
         bytes: u64,

@@ -1,4 +1,4 @@
-//! What a command is answered: a status, the completion's two dwords, and bytes.
+//! The answer to a command: a status, the completion's two dwords, and bytes.
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
@@ -40,7 +40,7 @@ pub const SHORT_LEN_MAX: usize = 8 << 10;
 pub struct Piece {
     buffer: Arc<Buffer>,
     range: Range<usize>,
-    /// What the buffer is charged to; `None`: to nobody.
+    /// Whose memory the buffer counts as; `None`: nobody's.
     holding: Option<Arc<Holding>>,
 }
 
@@ -210,7 +210,7 @@ impl Problem {
         Self::new(Status::FUNCTION_BUSY, no_room.to_string())
     }
 
-    /// What is told of it; nothing where its status says all.
+    /// The message for people; empty where the status says all.
     pub(crate) fn told(&self) -> &str {
         self.record.as_ref().map_or("", |record| &record.message)
     }

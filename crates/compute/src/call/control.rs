@@ -1,4 +1,4 @@
-//! What a call is told while it runs: that it shall stop, and that its host took bytes of the result.
+//! How a call hears while it runs: that it must stop, and that its host took bytes of the result.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use diskside_sbpf::machine::CancelToken;
 pub struct Control {
     /// Ends what computes.
     pub cancel: CancelToken,
-    /// Counts what it was told.
+    /// Counts these messages.
     news: Mutex<u64>,
     moved: Condvar,
 }

@@ -1,4 +1,4 @@
-//! What a host sends as input of a call: bytes that arrive on reactors and are read on an engine.
+//! The input that a host sends to a call: bytes arrive on reactors and are read on an engine.
 
 use std::collections::VecDeque;
 use std::io;
@@ -15,7 +15,7 @@ use crate::schedule::seat::{GIVEN_UP, Seat};
 pub struct InputQueue {
     state: Mutex<State>,
     moved: Condvar,
-    /// Called after bytes were consumed: Sends that wait may go on.
+    /// Called after bytes were consumed: Sends that wait may continue.
     consumed: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// No read waits longer: a host that goes silent does not keep its call for ever. And where it waits.
     bounds: OnceLock<(Instant, Seat)>,
@@ -32,7 +32,7 @@ struct State {
     closed: bool,
     /// A read waits for bytes.
     waited_for: bool,
-    /// A read waited until the deadline, or for longer than others could: this is told.
+    /// Why a read gave up: it waited until the deadline, or for longer than others could.
     late: Option<&'static str>,
 }
 

@@ -55,9 +55,9 @@ pub(crate) struct Job {
     pub(crate) control: Arc<Control>,
     pub(crate) input: Arc<InputQueue>,
     pub(crate) queued: Instant,
-    /// Given up when nothing of the program runs any more, and before anybody is told.
+    /// Released when nothing of the program runs any more, and before the host hears of the end.
     pub(crate) in_use: InUse,
-    /// What its request is charged to; that of a prepared one is charged as long as it is kept.
+    /// Counts the memory of the request, but not of a prepared one, which counts for as long as it is kept.
     #[expect(dead_code, reason = "kept as long as the call is")]
     pub(crate) holding: Option<Holding>,
 }
@@ -192,7 +192,7 @@ impl Job {
         trailer
     }
 
-    /// Of what goes to the host.
+    /// Writes the result that goes to the host.
     fn result_writer<'a>(&'a self, seat: &'a Seat) -> ResultWriter<'a> {
         ResultWriter::new(ResultOf {
             seat,
@@ -310,7 +310,7 @@ impl Job {
                 }
                 PlannedSource::Paths => {
                     let (way, cache) = (Arc::clone(&compute.way), Arc::clone(&compute.cache));
-                    // What it waits for is no time of the function's.
+                    // The time in which it waits does not count as the function's.
                     let turns = self.turns(&Arc::default());
                     let read_turns = Arc::clone(&turns);
                     let read = move |file: FileSource, range: Range<u64>| {

@@ -9,9 +9,9 @@
 //! | `input`, `result`, `trailer`, `answer` | bytes of the host's stream, of the result, its end, and what a command is answered |
 //! | `scan` | a call of the service `scan`: the process that does it, its turns and its result |
 //! | `context` | what a call works with, and who hears of it |
-//! | `command`, `control` | a Function Call as it came; cancelling a call |
-//! | `spans` | what a call did, as a part of its host's trace |
-//! | `runs` | how calls of a prepared request are told to whom it concerns |
+//! | `command`, `control` | a Function Call as it came; how a call is cancelled |
+//! | `spans` | the work of a call, as a part of its host's trace |
+//! | `runs` | reports calls of a prepared request to the audit |
 
 pub(crate) mod answer;
 pub(crate) mod command;

@@ -1,4 +1,4 @@
-//! What a request comes to: everything that it names is looked up when it comes, and checked.
+//! The plan of a request: everything that it names is looked up when it comes, and checked.
 
 mod limits;
 
@@ -29,7 +29,7 @@ use crate::program::usage::Usage;
 use crate::standard::state::Standard;
 use diskside_volume::Volume;
 
-/// What a request comes to: everything in it was looked up.
+/// The plan of a request: everything in it was looked up.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) function: Function,
@@ -43,7 +43,7 @@ pub(crate) struct Plan {
     pub(crate) state: Option<State>,
     pub(crate) limits: PlanLimits,
     pub(super) program: Arc<LoadedProgram>,
-    /// Of the host's rights, when they were last looked at.
+    /// The version of the host's rights at the last look.
     version: Arc<AtomicU64>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Plan {
 pub(crate) enum PlannedSource {
     Volume(Arc<Volume>, Range<u64>),
     File(FileHandle, Endpoint),
-    /// A layout by its id. What it is, each call looks up: a revoked one must not be kept alive by a prepared request.
+    /// A layout by its id. Each call looks it up: a prepared request must not keep a revoked layout alive.
     Layout(u32, Endpoint),
     /// Bytes of the memory namespace.
     Memory(Arc<Standard>, Range<u64>),
@@ -205,7 +205,7 @@ impl Plan {
     }
 }
 
-/// Chunks are told apart by their paths, and are no longer than what a function may be called on at once.
+/// Chunks differ by their paths, and are no longer than the longest input of one run.
 fn check_chunks(request: &FunctionRequest, sources: &[PlannedSource]) -> Result<(), Problem> {
     let Some(chunks) = &request.chunks else { return Ok(()) };
     let told = if !sources.iter().all(|source| matches!(source, PlannedSource::Paths)) {
@@ -254,7 +254,7 @@ fn check_memory(context: &CallContext, memory: &Arc<Standard>) -> Result<(), Pro
     if is_same { Ok(()) } else { Err(rights_changed()) }
 }
 
-/// Of a prepared request.
+/// Why a prepared request does not run.
 pub(crate) fn rights_changed() -> Problem {
     let told = "what this host may use has changed since the request was prepared: prepare it anew";
     Problem::new(Status::UNKNOWN_HANDLE.dnr(), told)

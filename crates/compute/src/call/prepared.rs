@@ -41,7 +41,7 @@ const SPARE_MAX: usize = 8;
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     small: Option<Small>,
-    /// Its calls, as they are told.
+    /// Reports its calls.
     pub(crate) runs: Runs,
     #[expect(dead_code, reason = "kept as long as the request is")]
     holding: Holding,
@@ -68,7 +68,7 @@ struct Small {
 struct Bench {
     call: SmallCall,
     input: Vec<u8>,
-    /// What it is charged to; `None`: it is not kept.
+    /// Counts its memory; `None`: it is not kept.
     holding: Option<Holding>,
 }
 
@@ -191,7 +191,7 @@ impl Small {
             spare: Mutex::default(),
             account: account.clone(),
         };
-        // The first is made now, so that what cannot be compiled is told by the prepare.
+        // The first is made now, so that the prepare reports what cannot be compiled.
         let bench = small.bench(compute, plan, on_miss)?;
         small.give_back(bench);
         Ok(Some(small))

@@ -1,5 +1,5 @@
-//! Calls of a prepared request, as they are told to whom it concerns: the first at once, and from then on once a minute how
-//! many there were; the rest when the request goes. There may be a million a second.
+//! Reports calls of a prepared request: the first at once, then once a minute how many there were, and the rest when
+//! the request goes. There may be a million a second.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use diskside_wire::function::{Outcome, Trailer};
 
 use crate::watch::{ProgramEvent, Watch};
 
-/// How often they are told.
+/// How often.
 const TELL: Duration = Duration::from_secs(60);
 
 /// Calls of a prepared request.

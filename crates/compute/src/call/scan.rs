@@ -34,7 +34,7 @@ use diskside_export::FileSource;
 const MEMORY_LEN: u64 = 128 << 20;
 /// What a scan may take when its request does not say.
 const DEADLINE: Duration = Duration::from_secs(3600);
-/// What plans that do not fit their file are told apart by.
+/// The error number of a plan that does not fit its file.
 const EINVAL: i64 = 22;
 
 /// A request for a scan in which everything was looked up.
@@ -251,7 +251,7 @@ impl ScanJob {
         }
     }
 
-    /// Of the process that computes for it.
+    /// The turns of the process that computes for it.
     fn turns(&self, until: Instant, waited: &Arc<Waited>) -> Arc<dyn Turns> {
         let turn = self.context.turn(self.plan.request.class, self.control.cancel.clone(), until);
         self.context.environment.turns(turn, waited)

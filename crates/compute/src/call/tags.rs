@@ -331,7 +331,7 @@ impl<W: Copy + PartialEq> Tags<W> {
         }
     }
 
-    /// The host gave up on a command (Abort): it ends, its call goes on.
+    /// The host aborted a command: the command ends, and its call continues.
     pub fn abort(&mut self, name: W) {
         let aborted = |waiter: &Waiter<W>| waiter.name == name;
         self.end_waits(&|waiter, _| aborted(waiter), &|_| Status::COMMAND_ABORT_REQUESTED.into());
@@ -398,7 +398,7 @@ impl<W: Copy + PartialEq> Tags<W> {
         self.open.get(&tag).is_some_and(|open| open.input.is_waited_for())
     }
 
-    /// The call consumed input: parts that wait may go on.
+    /// The call consumed input: parts that wait may continue.
     pub fn consumed(&mut self, now: Instant, tag: u64) {
         if self.open.contains_key(&tag) {
             self.gather(now, tag);

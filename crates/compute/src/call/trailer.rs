@@ -23,7 +23,7 @@ pub(crate) fn simple(outcome: Outcome, message: &str) -> Trailer {
     Trailer { message: message.to_owned(), ..Trailer::new(outcome) }
 }
 
-/// Of a call whose result waited for room, until its deadline or until it was cancelled.
+/// The trailer of a call whose result waited for room, until its deadline or until it was cancelled.
 pub(crate) fn without_room(no_room: &NoRoom, is_cancelled: bool) -> Trailer {
     if is_cancelled {
         simple(Outcome::Cancelled, "the call was cancelled")
@@ -32,12 +32,12 @@ pub(crate) fn without_room(no_room: &NoRoom, is_cancelled: bool) -> Trailer {
     }
 }
 
-/// Of a call that fell over something of ours: that must not leave a host waiting for ever.
+/// The trailer of a call that met a bug of the server: its host must not wait for ever.
 pub(crate) fn bug() -> Trailer {
     simple(Outcome::Refused, "the engine failed: a bug")
 }
 
-/// Of a call that the engine did not bring to its end.
+/// The trailer of a call that the engine did not finish.
 pub(crate) fn of_call(error: &CallError) -> Trailer {
     let place_of = |place: &Place| {
         let (offset, len) = (place.range.start, place.range.end - place.range.start);
@@ -98,7 +98,7 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
     trailer
 }
 
-/// Of a call whose output could not be written.
+/// The trailer of a call whose output could not be written.
 pub(crate) fn of_sink(error: &SinkError) -> Trailer {
     let mut trailer = simple(Outcome::Media, &error.to_string());
     match error {
@@ -111,7 +111,7 @@ pub(crate) fn of_sink(error: &SinkError) -> Trailer {
     trailer
 }
 
-/// Of a file that could not be used.
+/// The trailer of a call whose file could not be used.
 pub(crate) fn of_file(error: &FileError) -> Trailer {
     let outcome = if error.changed { Outcome::Stale } else { Outcome::Errno };
     Trailer { returned: -i64::from(error.errno.raw_os_error()), ..simple(outcome, &error.message) }

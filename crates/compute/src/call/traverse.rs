@@ -50,7 +50,7 @@ const SCRATCH_LEN: usize = 4096;
 const SCRATCH_LEN_MAX: usize = 1 << 20;
 /// Most files of one traversal.
 const FILES_MAX: usize = 64;
-/// What steps on a reactor may take together: some hundred microseconds.
+/// The steps on a reactor may take so many edges together: some hundred microseconds.
 const SMALL_EDGES_MAX: u64 = 256 << 10;
 const SMALL_READ_BYTES_MAX: u64 = 1 << 20;
 const SMALL_HOPS_MAX: u32 = 1024;
@@ -77,16 +77,16 @@ pub(crate) struct TraversePlan {
     scratch_cap: usize,
     /// All sources, if a reactor can read them and the request does not ask for more than it gives.
     near: Option<Vec<Near>>,
-    /// Of the table of volumes, when the sources were last seen there.
+    /// The version of the table of volumes at the last look.
     version: AtomicU64,
-    /// Of the host's rights, when they were last looked at.
+    /// The version of the host's rights at the last look.
     rights_version: AtomicU64,
     // In boxes, which move between here and those that run.
     #[expect(clippy::vec_box, reason = "a bench is large, and given from hand to hand")]
     spare: Mutex<Vec<Box<Bench>>>,
     /// The host's, which benches that are kept are charged to.
     account: Account,
-    /// Its calls, as they are told; of a prepared request.
+    /// Reports the calls of a prepared request.
     pub(crate) runs: Option<Runs>,
     #[expect(dead_code, reason = "kept as long as the request is")]
     holding: Holding,
@@ -145,7 +145,7 @@ impl TraversePlan {
         })
     }
 
-    /// The request is prepared: its calls are told together.
+    /// The request is prepared: its calls are reported together.
     pub(crate) fn prepared(self, context: &CallContext) -> Self {
         let runs = context.runs(&self.program, self.function.name());
         Self { runs: Some(runs), ..self }

@@ -32,13 +32,13 @@ pub struct Answers {
     /// That connection; `None`: there is none.
     pub(super) serial: Option<u64>,
     pub(super) list: Vec<(Tag, Answer)>,
-    /// Its calls of traversals that wait, no more than its queue has entries, and those that have begun:
-    /// [`Association::run_calls`](super::Association::run_calls) goes on with them.
+    /// Its calls of traversals that wait, at most as many as its queue has entries, and those that have begun:
+    /// [`Association::run_calls`](super::Association::run_calls) continues them.
     pub(super) waiting: VecDeque<WaitingCall>,
     pub(super) lanes: Lanes,
     /// How many such calls have ended since this was last set to zero.
     pub calls: u32,
-    /// What traversals may take of the reactor's turn; nothing on other threads. Those under way count as begun.
+    /// The part of the reactor's turn that traversals may take; none on other threads. Those under way count as begun.
     pub share: Share,
 }
 
@@ -58,7 +58,7 @@ impl Answers {
         self.lanes.ready()
     }
 
-    /// Whether there are calls to go on with.
+    /// Whether there are calls to continue.
     pub fn has_calls(&self) -> bool {
         self.lanes.ready() > 0 || !self.waiting.is_empty()
     }

@@ -54,7 +54,7 @@ impl Association {
             Ok(returned) => Trailer { returned: *returned as i64, ..Trailer::new(Outcome::Ok) },
             Err(error) => trailer::of_file(error),
         };
-        // One that was done all the same is told as it ended: what it did is there.
+        // An operation that was done all the same is reported as it ended: its effect stays.
         if control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
             trailer.outcome = Outcome::Cancelled;
         }
@@ -74,7 +74,7 @@ impl Association {
     }
 }
 
-/// How long the result of an operation may be. What is no operation has none.
+/// How long the result of an operation may be. Other bytes have no result.
 fn result_len_max(args: &[u8]) -> usize {
     let asked = match FileRequest::parse(args) {
         Ok(FileRequest::Read { len, .. }) => len,

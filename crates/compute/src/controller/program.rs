@@ -150,7 +150,8 @@ impl Association {
         }
         if sqe.unloads_program() {
             let unloaded = programs.unload(&host.nqn, sqe.program_index())?;
-            // It may be large: to free it takes longer than others shall wait. Where there is too much to do already it goes here.
+            // It may be large, and to free it takes longer than others should wait. Where too much work waits already
+            // it is freed here.
             let free = Box::new(move || drop(unloaded));
             self.context.submit(WorkClass::Prompt, 0, free);
             return Ok(None);

@@ -120,7 +120,7 @@ impl Association {
         here.waiting.push_back(WaitingCall { name, command, plan, arrived: now, in_use });
     }
 
-    /// Begins a Call. One in memory goes on beside others.
+    /// Begins a Call. One in memory continues beside others.
     fn begin_call(self: &Arc<Self>, call: WaitingCall, here: &mut Answers) {
         let WaitingCall { name, command, plan, arrived, in_use } = call;
         if here.share.lanes_left <= here.lanes.ready() {
@@ -135,8 +135,8 @@ impl Association {
         }
     }
 
-    /// Begins calls that wait, and goes on until one has ended. False: nothing happened, since there is nothing to do, the
-    /// share is used up, or none can go on now.
+    /// Begins calls that wait, and takes steps until one has ended. False: nothing happened, since there is nothing to
+    /// do, the share is used up, or none can take a step now.
     pub fn run_calls(self: &Arc<Self>, here: &mut Answers) -> bool {
         let mut has_begun = false;
         while here.lanes.ready() < LANES_MAX
@@ -168,7 +168,7 @@ impl Association {
             runs.ended(&trailer.unwrap_or_else(|| running.trailer()));
         }
         let answer = match ended {
-            // Most often: the result fills the buffer, and no trailer is told.
+            // Most often: the result fills the buffer, and no trailer is sent.
             Progress::Done if running.result().len() == command.len as usize => {
                 Answer::copied(running.result().to_vec())
             }

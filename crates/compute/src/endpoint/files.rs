@@ -1,8 +1,8 @@
 //! The files of a call by their paths, which come on the host's stream: opened late, read and closed again.
 //!
-//! Files are looked up some at a time, on a thread of their export, while the function runs over those before. What is
-//! short is read there and then and closed; what is not is opened when it is its turn, and closed before the next is. So
-//! a call over any number of files has at most two of them open and [`FilesByPath::MEMORY_BYTES`] of them in memory.
+//! Files are looked up some at a time, on a thread of their export, while the function runs over those before. Short
+//! ones are read at once and closed; others are opened when it is their turn, and closed before the next one. So a call
+//! over any number of files has at most two of them open and [`FilesByPath::MEMORY_BYTES`] of them in memory.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -36,10 +36,10 @@ pub(crate) struct FilesByPath {
     /// How a file is read that is opened in its turn.
     read: Box<dyn Fn(FileSource, Range<u64>) -> Arc<dyn ReadAt> + Send + Sync>,
     reads: Arc<Reads>,
-    /// What the call changes while it reads; known before the first file is looked up.
+    /// The files that the call changes while it reads; known before the first file is looked up.
     changed: Arc<OnceLock<Vec<Statx>>>,
     kept: Kept,
-    /// Of what is decompressed.
+    /// The turns in which bytes are decompressed.
     turns: Arc<dyn Turns>,
     state: Mutex<State>,
 }
@@ -52,7 +52,7 @@ pub(crate) enum Kept {
     Chunks { codecs: Arc<ChunkCodecs>, ranged: bool },
 }
 
-/// What the stream names: a path, and if that is only a part of the file, which.
+/// A name in the stream: a path, and the part of the file, if it is not the whole.
 type Named = (Vec<u8>, Option<NamedRange>);
 
 /// A part of a file.
@@ -64,12 +64,12 @@ struct NamedRange {
     version: u64,
 }
 
-/// What is at a path; `None`: the file of the chunk before.
+/// The file at a path; `None`: the file of the chunk before.
 type Seen = Result<Option<Found>, FileError>;
 
 #[derive(Default)]
 struct State {
-    /// Bytes of the stream that are no whole path yet, or were not needed yet.
+    /// Bytes of the stream that are not a whole path yet, or were not needed yet.
     stream: VecDeque<u8>,
     stream_ended: bool,
     /// Paths of which nothing is known.
@@ -392,7 +392,7 @@ fn malformed(what: String) -> ReadError {
     ReadError::Setup(std::io::Error::new(std::io::ErrorKind::InvalidInput, what))
 }
 
-/// Of a file that is both.
+/// Why a file that is input and output is refused.
 const WRITTEN: &str = "it is where the output of this call goes, which would change it while it is read: let the output \
                        replace the file, or go elsewhere";
 

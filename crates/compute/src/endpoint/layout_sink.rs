@@ -77,7 +77,7 @@ impl LayoutSink {
     /// The call failed: what was written stays.
     pub(crate) fn abort(&mut self) {
         self.pending.clear();
-        // A flush that fails is told by the durable bytes, and the call has an error already.
+        // The durable bytes show a flush that fails, and the call has an error already.
         let _ = self.make_durable();
     }
 
@@ -94,7 +94,7 @@ impl LayoutSink {
             let (physical, together) = self.layout.place(self.at).ok_or_else(|| self.no_place())?;
             let wanted = ((self.pending.len() - done) as u64).min(together);
             let end = (physical + wanted).min(physical / block * block + HOLD_BYTES as u64);
-            // What goes on in the same block is waited for; a piece of the file may end inside of one.
+            // The rest of a block is waited for; a piece of the file may end inside a block.
             let ends_here = all || end == physical + together;
             let end = if ends_here { end } else { end / block * block };
             if end <= physical {

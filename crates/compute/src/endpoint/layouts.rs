@@ -1,8 +1,8 @@
 //! Layouts: where files are that hosts have on volumes which they mounted (`docs/wire.md`, "Layout Send").
 //!
-//! A target cannot know whether a layout is still right; the host knows, by its lease, and throws results away that are
-//! not. What the target promises is the fence: when a Revoke has completed, no call reads or writes by that generation any
-//! more. Calls that write stop for it; calls that read go on to their end.
+//! A target cannot know whether a layout is still right; the host knows, by its lease, and throws away results that are
+//! not. The target promises the fence: when a Revoke has completed, no call reads or writes by that generation any
+//! more. Calls that write stop for it; calls that read continue to their end.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -21,7 +21,7 @@ const WRITE_BYTES: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct MemoryReader {
     pub(crate) memory: Arc<Standard>,
-    /// Of the call: it waits no longer for memory that a program has.
+    /// The call's: when it is cancelled, the wait for memory that a program holds ends.
     pub(crate) cancel: CancelToken,
 }
 

@@ -1,4 +1,5 @@
-//! What calls read and write: volumes, files of exports, files on mounted volumes, memory, and the host's streams.
+//! The endpoints that calls read and write: volumes, files of exports, files on mounted volumes, memory, and the host's
+//! streams.
 
 pub(crate) mod files;
 pub(crate) mod layout_sink;
@@ -33,7 +34,7 @@ pub(crate) enum SinkError {
     /// A volume failed.
     #[error("volume {name}, writing at byte {offset}: {errno}")]
     Volume { name: String, offset: u64, errno: Errno },
-    /// The memory namespace could not be had.
+    /// The memory namespace could not be locked.
     #[error("memory, writing at byte {offset}: {what}")]
     Memory { offset: u64, what: String },
     /// A file failed.

@@ -1,8 +1,8 @@
 //! Sources of a traversal that a reactor reads itself: a read is a copy of what is in memory, or else the reactor's ring
 //! reads it, as it reads what commands ask for.
 //!
-//! Where a volume's bytes are is known when the request is looked up. A file may move or go away between two calls, so
-//! each call opens it anew, and keeps it only while it runs: a Revoke waits for calls that use a layout.
+//! The place of a volume's bytes is known when the request is looked up. A file may move or go away between two calls,
+//! so each call opens it again, and keeps it only while it runs: a Revoke waits for calls that use a layout.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use diskside_volume::stats::AccessCounters;
 
 /// Of longer reads only the beginning is fetched ahead; the rest streams well.
 const PREFETCH_LEN_MAX: u64 = 4096;
-/// What a reactor's ring reads for a traversal in one piece, at most; threads read more.
+/// A reactor's ring reads at most so much for a traversal in one piece; threads read more.
 const BLOCKS_LEN_MAX: u64 = 1 << 20;
 
 /// A source that a reactor may read, as the request names it.
@@ -153,7 +153,7 @@ impl Near {
         }
     }
 
-    /// What is to be read for bytes that are not at hand. `None`: a thread has to.
+    /// The blocks to read for bytes that are not at hand. `None`: a thread has to read them.
     pub(crate) fn blocks(&self, opened: &Opened, read: &TraverseRead) -> Option<Blocks> {
         match (self, opened) {
             (Self::Volume(bytes, range), _) => bytes.blocks(range.start + read.offset, read.len),
@@ -206,7 +206,7 @@ impl Near {
 }
 
 impl Opened {
-    /// Of a file of an export: its version.
+    /// The version of a file of an export.
     pub(crate) fn version(&self) -> Option<u64> {
         match self {
             Self::File { file, .. } => Some(file.version()),

@@ -111,7 +111,7 @@ impl Sinks {
         self.sinks.iter_mut().for_each(Sink::abort);
     }
 
-    /// What was written; the durable bytes are a prefix of the output.
+    /// The bytes that were written; the durable ones are a prefix of the output.
     pub(crate) fn written(&self) -> Written {
         let mut all = Written::default();
         let mut unbroken = true;
@@ -230,10 +230,10 @@ impl Sink {
 
     fn abort(&mut self) {
         match self {
-            // What was written stays; the trailer says how much of it is durable.
+            // Bytes that were written stay; the trailer says how many of them are durable.
             Sink::Volume(sink) => {
                 sink.pending.clear();
-                // A flush that fails is told by the durable bytes, and the call has an error already.
+                // The durable bytes show a flush that fails, and the call has an error already.
                 let _ = sink.make_durable();
             }
             Sink::Layout(sink) => sink.abort(),

@@ -52,7 +52,7 @@ pub struct LoadedProgram {
     others: BTreeMap<String, Kind>,
     /// What a device-defined program means when none is named.
     default_function: Option<String>,
-    /// Who signed it. A signature that does not fit is none.
+    /// Its signer. A signature that does not fit counts as none.
     signer: Option<Signer>,
 }
 
@@ -64,7 +64,7 @@ impl LoadedProgram {
     /// Reads, links and verifies an object.
     pub(crate) fn load(engine: &Engine, object: Arc<[u8]>, default: Option<&str>) -> Result<Self, LoadError> {
         let image = Arc::new(Image::from_elf(&object, engine.helpers())?);
-        // Of all programs together: an object may have hundreds.
+        // The work for all programs together: an object may have hundreds.
         let work = Work::default();
         let (mut functions, mut traversals, mut others) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut kernels = BTreeMap::new();
@@ -189,7 +189,7 @@ enum Slot {
 #[derive(Debug)]
 struct Entry {
     program: Arc<LoadedProgram>,
-    /// Who loaded it; `None`: it came with the target.
+    /// The host that loaded it; `None`: it came with the target.
     owner: Option<String>,
     active: bool,
     puid: u64,
@@ -311,7 +311,7 @@ impl Programs {
             Slot::Loading { controller: other, .. } if !mine || *other != controller => {
                 return Err(Status::PROGRAM_IN_USE.dnr().into());
             }
-            // Offset 0 begins anew: the host may have given up on what it began.
+            // Offset 0 begins again: the host may have abandoned the load that it began.
             Slot::Loading { len, .. } if offset == 0 => {
                 used -= *len;
                 *slot = Slot::Empty;
@@ -330,7 +330,7 @@ impl Programs {
             if len > self.limits.len_max || used + len > self.limits.total_len_max {
                 return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr().into());
             }
-            // A slot that this host began anew was its own before.
+            // A slot whose load this host begins again was its own before.
             if own - usize::from(mine) >= quota.programs_of(self.limits.host_programs_max) {
                 quota.refuse(Scarce::Programs);
                 let told = format!("this host has {own} programs, all that it may have; unload one");
@@ -418,7 +418,7 @@ impl Programs {
         Ok(unloaded)
     }
 
-    /// A Program Activation Management of `host`. Calls that run go on.
+    /// A Program Activation Management of `host`. Calls that run continue.
     pub fn activation(&self, host: &str, sqe: &Sqe) -> Result<(), Problem> {
         let activate = match sqe.activation_select() {
             0 => false,
@@ -452,7 +452,8 @@ impl Programs {
         Ok(())
     }
 
-    /// The last controller of `host` is gone: its programs go too. What others have of them, running or prepared, goes on.
+    /// The last controller of `host` is gone, and its programs go with it. Calls of others that run them or are
+    /// prepared continue.
     pub fn forget_host(&self, host: &str) {
         let mut table = self.lock();
         for slot in &mut table.slots {

@@ -19,7 +19,7 @@ use crate::schedule::permits::{Gate, Turn};
 
 /// Threads that verify and compile at a time.
 const AT_ONCE_MAX: usize = 2;
-/// What a host can have compiled at once; beyond it, its part of the time while functions of others run.
+/// How much a host can have compiled at once, and its part of the time beyond that while functions of others run.
 const BURST: Duration = Duration::from_millis(100);
 const PART: u32 = 30;
 /// Functions of another host run if it asked for an engine so lately.
@@ -37,7 +37,7 @@ pub(crate) struct Compilers {
     taken: Mutex<Taken>,
 }
 
-/// What hosts have had compiled lately: time that grows less by a part of the time that passes.
+/// The compiler time of hosts, which decays by a part of the time that passes.
 #[derive(Debug, Default)]
 struct Taken(HashMap<u64, (Duration, Instant)>);
 

@@ -1,4 +1,4 @@
-//! Who computes when, and what each host may hold meanwhile.
+//! When calls compute, and how much each host may hold meanwhile.
 //!
 //! | Module | What it decides |
 //! |---|---|

@@ -1,4 +1,4 @@
-//! Who may compute now: as many runs of functions at a time as there are engines, shared fairly among hosts.
+//! Permits to compute: as many runs of functions at a time as there are engines, shared fairly among hosts.
 //!
 //! A thread holds a permit only while a function runs over a chunk, not while it waits for a disk or a host. A free
 //! permit goes to the waiting host that has used the least time for its share; background calls get one when nobody else wants it. A
@@ -42,7 +42,7 @@ pub(crate) struct Gate {
     state: Mutex<State>,
     /// Those in [`State::waiting`], to be looked at without the lock.
     waiting: AtomicUsize,
-    /// Whether more threads compute than there are permits, likewise.
+    /// Whether more threads compute than there are permits; to be looked at without the lock.
     is_overdrawn: AtomicBool,
 }
 
@@ -54,7 +54,7 @@ struct State {
     given: usize,
     /// Time that hosts have used, for a share of 100, as far as somebody of them computes or waits. A newcomer begins with the least.
     used: HashMap<u64, Share>,
-    /// Who asked for a permit last, and who before that host did; when.
+    /// The host that asked for a permit last, and the last one before it that was another; when.
     asked: [Option<(u64, Instant)>; 2],
 }
 
@@ -96,7 +96,7 @@ impl Held {
     }
 }
 
-/// What a time counts: the less, the larger the host's share.
+/// How much a time counts: the less, the larger the host's share.
 fn counted(ran: Duration, cpu_share: u64) -> Duration {
     let ns = ran.as_nanos().saturating_mul(CPU_SHARE.into()) / u128::from(cpu_share.max(1));
     Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
@@ -183,8 +183,8 @@ impl Gate {
         true
     }
 
-    /// Gives the permit of the calling thread away, if it has one; says whether it did. Whoever holds the guard of it
-    /// enters again before that is dropped.
+    /// Gives the permit of the calling thread away, if it has one; says whether it did. The holder of its guard enters
+    /// again before it drops the guard.
     fn step_aside(&self) -> bool {
         let had = self.lock().held.contains_key(&std::thread::current().id());
         if had {
@@ -195,7 +195,7 @@ impl Gate {
 
     /// Waits for a permit as the thread had one before.
     fn step_back(&self, turn: &Turn) {
-        // The guard of the first permit lets go of this one, too.
+        // The guard of the first permit releases this one, too.
         std::mem::forget(self.enter(turn));
     }
 
@@ -347,7 +347,7 @@ impl State {
     fn absent(&mut self, host: u64) {
         let Some(share) = self.used.get_mut(&host) else { return };
         share.present -= 1;
-        // Kept while others are there: who leaves for a moment, to read on, must not begin anew.
+        // Kept while others are there: a thread that leaves for a moment, to read on, keeps its host's time.
         if self.used.values().all(|share| share.present == 0) && self.used.len() == 1 {
             self.used.clear();
         } else if self.used.len() > HOSTS_KEPT {

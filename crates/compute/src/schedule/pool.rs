@@ -153,7 +153,7 @@ impl Pool {
         }
     }
 
-    /// A call that was parked goes on.
+    /// A call that was parked continues.
     pub(crate) fn unpark(&self) {
         self.inner.lock().queues.unpark();
     }
@@ -179,8 +179,8 @@ impl Pool {
 }
 
 impl Inner {
-    /// A thread for work that waits. An idle one may have been told already of work that came just before, so whoever
-    /// takes some looks for a thread for the rest.
+    /// A thread for work that waits. An idle one may have been woken already for work that came just before, so a
+    /// thread that takes some looks for a thread for the rest.
     fn find_thread(self: &Arc<Self>, state: &mut State) {
         if state.idle > 0 {
             self.changed.notify_one();
@@ -192,7 +192,7 @@ impl Inner {
     fn start_thread(self: &Arc<Self>, state: &mut State) {
         let inner = Arc::clone(self);
         let started = std::thread::Builder::new().name("engine".into()).spawn(move || {
-            // Reactors come first: a command of a host shall not wait until a function has used up its time slice.
+            // Reactors come first: a command of a host must not wait until a function has used up its time slice.
             if let Err(error) = step_back(Behind::Answers) {
                 tracing::debug!(%error, "an engine keeps its scheduling policy and priority");
             }
@@ -215,7 +215,7 @@ impl Inner {
                     self.find_thread(&mut state);
                 }
                 drop(state);
-                // What it leaves behind when it panics is its own; the pool's state is not touched meanwhile.
+                // A panic may leave the work's own state broken; the pool's state is not touched meanwhile.
                 let ran = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work.run));
                 if ran.is_err() {
                     tracing::error!("an engine's thread panicked in a call");
@@ -306,7 +306,7 @@ mod tests {
         }));
     }
 
-    /// Two calls came at once while one thread was idle: it was told of both, took one that did not end, and the
+    /// Two calls came at once while one thread was idle: it was woken for both, took one that did not end, and the
     /// other waited for it although there was room for more threads.
     #[test]
     fn work_that_comes_at_once_does_not_wait_for_one_thread() {

@@ -1,5 +1,5 @@
-//! What hosts make the target hold: the bytes of a host, over all its controllers and connections, against a bound of
-//! its own and one for all hosts together.
+//! The memory that hosts make the target hold: the bytes of a host, over all its controllers and connections, against a
+//! bound of its own and one for all hosts together.
 //!
 //! [`Book`] is the rule, without a lock or a clock. There are two: the pool's, of calls while they run, and that of the
 //! [`Ledger`], of all that waits or is kept beside them:
@@ -13,9 +13,10 @@
 //! An eighth of a host's share is left to what moves things on: results that a Receive or a Call waits for, and input that
 //! a call waits for. Otherwise results that nobody asks for yet could keep the one away that is asked for.
 //!
-//! What cannot wait is *Function Resources Busy*, or as its command says, with [`NoRoom`] as its story. A [`Holding`]
-//! goes along with the bytes, and gives them back when it is dropped. Not charged: answers of up to
-//! [`SHORT_LEN_MAX`](crate::call::answer::SHORT_LEN_MAX) bytes, of which a connection has no more than commands under way.
+//! A command that cannot wait fails with *Function Resources Busy*, or another status of its own, and [`NoRoom`] as its
+//! message. A [`Holding`] goes along with the bytes, and gives them back when it is dropped. Not charged: answers of up
+//! to [`SHORT_LEN_MAX`](crate::call::answer::SHORT_LEN_MAX) bytes, of which a connection has at most as many as
+//! commands under way.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,7 +29,7 @@ use diskside_rights::{HostQuota, Scarce};
 
 /// What a part of a request or of a result takes beside its bytes, at most.
 pub(crate) const PART_BYTES: usize = 128;
-/// What an open tag takes beside its request: its state, and its trailer with the lines that the program logged.
+/// The memory of an open tag beside its request: its state, and its trailer with the lines that the program logged.
 pub(crate) const TAG_BYTES: usize = 8 << 10;
 /// What a source or a sink of a request takes once it was looked up, beside its bytes in the request.
 pub(crate) const ENDPOINT_BYTES: usize = 160;
@@ -70,8 +71,8 @@ impl Book {
         self.total
     }
 
-    /// What a host may have now: its bound, cut by the square of the part that others leave. A name costs a peer nothing,
-    /// but behind fifty greedy ones the next still finds a share.
+    /// The bytes that a host may hold now: its bound, cut by the square of the part that others leave. A name costs a
+    /// peer nothing, but behind fifty greedy names the next one still finds a share.
     pub(crate) fn share(&self, host: u64, bounds: Bounds) -> u64 {
         let left = bounds.total_max.saturating_sub(self.total - self.held(host));
         let cut = |bytes: u64| {

@@ -38,7 +38,7 @@ impl Seat {
 }
 
 impl Wait<'_> {
-    /// How long to wait, before asking whether [to go on](Self::is_over).
+    /// How long to wait before asking whether the wait [is over](Self::is_over).
     pub(crate) fn piece(&self, until: Instant) -> Duration {
         let piece = if self.parked { LOOK } else { PARKED_AFTER };
         until.saturating_duration_since(Instant::now()).min(piece)
@@ -80,5 +80,5 @@ const LOOK: Duration = Duration::from_millis(500);
 const SILENCE_MAX: Duration = Duration::from_secs(2);
 const SLOWNESS_MAX: Duration = Duration::from_secs(10);
 
-/// What such a call is told.
+/// The message of such a call.
 pub(crate) const GIVEN_UP: &str = "the call waited for its host, and calls of other hosts waited for what it held";

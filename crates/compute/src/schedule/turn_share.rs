@@ -1,9 +1,10 @@
-//! What the traversals of a host may take of a reactor's turn, so that nobody's endless walks hold up another's reads.
+//! The part of a reactor's turn that traversals of a host may take, so that endless walks of one host do not delay
+//! reads of another.
 //!
-//! Work is counted in units of roughly a tenth of a microsecond: a step, a KiB that was read, 256 loop iterations. When a
-//! host has had its share, or all hosts together theirs, its traversals stay where they are and go on in the next turn, those
-//! first that had nothing of this one; meanwhile the reactor serves everybody else. Nothing here knows of time, so what one
-//! host can do to another is bounded in turns.
+//! Work is counted in units of roughly a tenth of a microsecond: a step, a KiB that was read, 256 loop iterations. When
+//! a host has had its share, or all hosts together theirs, its traversals stay where they are and continue in the next
+//! turn, those first that had nothing of this one; meanwhile the reactor serves everybody else. Nothing here knows of
+//! time, so the delay that one host can cause another is bounded in turns.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,7 @@ const INTERPRETER_FACTOR: u32 = 8;
 /// What one connection may take now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Units of work. What begins a unit ends it: the last step may take more than is left.
+    /// Units of work. A unit that begins also ends: the last step may take more than is left.
     pub work_left: u32,
     /// Traversals that may be begun.
     pub lanes_left: usize,
@@ -48,7 +49,7 @@ pub struct Shares {
     hosts: BTreeMap<u64, Taken>,
     /// Of this turn.
     work: u32,
-    /// Of the turn that had most.
+    /// The most of one turn.
     work_max: u32,
 }
 
@@ -98,7 +99,7 @@ impl Shares {
     }
 }
 
-/// Why traversals of a connection go on in the next turn.
+/// Why traversals of a connection continue in the next turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PutOff {
     /// Their host has had its share of this one.
@@ -109,7 +110,7 @@ pub enum PutOff {
     Busy,
 }
 
-/// Connections whose traversals go on in the next turn.
+/// Connections whose traversals continue in the next turn.
 #[derive(Debug, Default)]
 pub struct NextTurn {
     first: Vec<usize>,
@@ -117,7 +118,7 @@ pub struct NextTurn {
 }
 
 impl NextTurn {
-    /// Whether no connection goes on.
+    /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.first.is_empty() && self.then.is_empty()
     }

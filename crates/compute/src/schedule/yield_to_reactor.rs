@@ -1,4 +1,5 @@
-//! Engines let reactors go first: a command of some microseconds shall not wait until a function has used up its time slice.
+//! Engines let reactors go first: a command of some microseconds must not wait until a function has used up its time
+//! slice.
 //!
 //! Threads of calls look now and then whether they keep a reactor waiting that has something to do on their processor, and
 //! sleep until it does. The reactor in turn sleeps as long as it worked before it looks at what came meanwhile

@@ -10,7 +10,7 @@ use diskside_sbpf::helpers::HelperSet;
 use crate::call::answer::Problem;
 use crate::program::programs::LoadedProgram;
 
-/// What programs mean to an execution, which cannot name a function: their only one, or their default.
+/// The function that an execution of a program runs, because it cannot name one: the only one, or the default.
 #[derive(Debug, Default)]
 pub(crate) struct Functions {
     known: Mutex<HashMap<u64, (Weak<LoadedProgram>, Function)>>,
@@ -32,7 +32,7 @@ impl Functions {
             Err(error @ LoadError::Ambiguous { .. }) => {
                 return Err(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), error.to_string()));
             }
-            // It has none that is no `combine`.
+            // It has nothing but `combine`.
             Err(error) => return Err(Problem::new(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr(), error.to_string())),
         };
         if !function.is_executable() {

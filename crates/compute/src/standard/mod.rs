@@ -67,7 +67,7 @@ impl StandardCommand {
 }
 
 impl Standard {
-    /// What the subsystem is told of memory namespaces.
+    /// The command set of memory namespaces, for the subsystem.
     pub(crate) fn command_set() -> CommandSet {
         let effects = |opcode: u8| if opcode == memory_opcode::READ { 0 } else { CommandEffects::CHANGES_BLOCKS };
         CommandSet {
@@ -99,7 +99,7 @@ impl Standard {
     pub(crate) fn run(context: &Arc<CallContext>, command: &StandardCommand) -> Answer {
         let Some(standard) = context.memory() else { return Status::INVALID_OPCODE.dnr().into() };
         let StandardCommand { sqe, admin, data, .. } = command;
-        // Whoever sent it went away while it was queued.
+        // Its host went away while it was queued.
         if command.cancel.is_cancelled() {
             return Status::COMMAND_ABORT_REQUESTED.into();
         }

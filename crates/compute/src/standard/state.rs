@@ -62,7 +62,7 @@ impl Standard {
 
     /// Waits for ranges, until then at the longest.
     pub(crate) fn lock(&self, ranges: &[Range<usize>], until: Instant) -> Result<RangeGuard<'_>, Problem> {
-        // Whoever had them ends in time, too: the command can be sent again.
+        // The command that held them ends in time, too: this one can be sent again.
         let busy = || Problem::new(Status::COMMAND_INTERRUPTED, "a program, or another command, has this memory");
         self.memory.lock(ranges, Some(until)).ok_or_else(busy)
     }

@@ -1,4 +1,4 @@
-//! What was computed since the target started: totals, and by function.
+//! The work since the target started: totals, and by function.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What failed lately, in words: for who watches the server.
+//! Failures of late, in words, for people who watch the server.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};

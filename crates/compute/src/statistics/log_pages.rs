@@ -171,7 +171,7 @@ fn of_places(compute: &Environment, of: Option<(&Rights, &str)>) -> Vec<Statisti
     entries
 }
 
-/// Whoever holds less than so many others is not told of.
+/// Hosts that hold less than so many others are not listed.
 const SPACE_ENTRIES_MAX: usize = 1000;
 
 /// What a host holds in an export.
@@ -216,7 +216,7 @@ fn of_all(
     (page, entries)
 }
 
-/// What others do shows in none of it. The cache is everybody's, so nothing is told of it.
+/// The work of others shows in none of it. The cache is everybody's, so it is left out.
 fn of_host(
     context: &CallContext,
     tags_open: impl FnOnce(Option<u64>) -> usize,

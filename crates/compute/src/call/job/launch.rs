@@ -21,7 +21,7 @@ use crate::call::trailer::{self, micros};
 use crate::schedule::permits::Waited;
 use diskside_wire::function::Outcome;
 
-/// What only functions over bytes have is refused; each file is a whole one of an export, or a whole volume.
+/// A kernel has no use for options of functions over bytes, and each of its files is a whole file or a whole volume.
 pub(in crate::call) fn check(request: &FunctionRequest) -> Result<(), Problem> {
     let wrong = |at, told: &str| Err(Problem::in_data_at(at, told));
     if request.sources.len() + request.sinks.len() > KERNEL_FILES_MAX {
@@ -98,7 +98,7 @@ impl Job {
         told.back_edges = stats.edges;
         told.output_bytes = Some(result.len() as u64);
         told.depth = u32::try_from(limits.depth).ok();
-        // What it waited for its turn it is told apart from what it waited for its files.
+        // The time that it waited for its turn and the time that it waited for its files are reported apart.
         let (within, io) = (waited.within(), stats.io.waited);
         let run = stats.total.saturating_sub(io).saturating_sub(waited.total().saturating_sub(within));
         let wait = io.saturating_sub(within);

@@ -70,7 +70,7 @@ struct Needs<'a> {
 pub(crate) const FOLDED_LEN_MAX: usize = CallLimits::RESULT_LEN_MAX;
 const FOLDED_LEN: usize = 16 << 20;
 const DEADLINE: Duration = Duration::from_secs(3600);
-/// Of a call that is refused.
+/// The pieces of a call that is refused.
 const NO_PIECES: Pieces = Pieces { split: Split::Bytes, len_bytes: WINDOW_LEN, undivided: None };
 
 impl PlanLimits {
@@ -158,7 +158,7 @@ impl PlanLimits {
 }
 
 impl PlanLimits {
-    /// Of a kernel. It has one thread and no chunks.
+    /// The limits of a kernel. It has one thread and no chunks.
     pub(crate) fn of_launch(request: &FunctionRequest, memory_bytes_max: u64) -> Self {
         let heap_bytes = request.heap_len.unwrap_or(CallLimits::HEAP_LEN);
         let result_len_max = match request.result_len_max {
@@ -253,7 +253,7 @@ pub(crate) fn source_bytes(sources: &[PlannedSource]) -> u64 {
     if opens_many { FilesByPath::MEMORY_BYTES } else { 0 }
 }
 
-/// What sinks hold: one of them is filled at a time, and gives its memory up then.
+/// The memory of sinks: one of them is filled at a time, and then releases its memory.
 pub(crate) fn sink_bytes(sinks: &[PlannedSink]) -> u64 {
     let bytes = |sink: &PlannedSink| match sink {
         PlannedSink::File(..) => FileSink::MEMORY_BYTES,

@@ -24,7 +24,7 @@ impl<W: Copy + PartialEq> Tags<W> {
         let abandoned = |open: &Open<W>| open.receives.is_empty() && open.touched + ABANDONED <= now;
         let tags: Vec<u64> = self.open.iter().filter(|(_, open)| abandoned(open)).map(|(tag, _)| *tag).collect();
         for tag in tags {
-            // Whoever wanted the result is not there any more.
+            // Nobody waits for the result any more.
             self.drop_tag(now, tag);
         }
         self.earliest = self.find_earliest();
@@ -50,8 +50,8 @@ impl<W: Copy + PartialEq> Tags<W> {
         }
     }
 
-    /// Stops a call whose result nobody will take. A job that runs keeps the tag until it has ended, and whoever asks for
-    /// more from where the result was left is told how.
+    /// Stops a call whose result nobody will take. A job that runs keeps the tag until it has ended, and a host that
+    /// asks for more of the result hears how it ended.
     pub(crate) fn drop_tag(&mut self, now: Instant, tag: u64) {
         self.stop(tag);
         let Some(open) = self.open.get_mut(&tag) else { return };

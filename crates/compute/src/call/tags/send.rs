@@ -11,7 +11,7 @@ use super::{ABANDONED, Effect, InputQueue, Open, Phase, SendPart, Start, Tags, V
 use crate::call::answer::{Answer, Problem};
 use crate::schedule::quota::{HostBytes, TAG_BYTES};
 
-/// What a Send is told that brings what nobody takes.
+/// The answer to a Send whose bytes nobody takes.
 const BEYOND_REQUEST: &str = "the request ends before this, and has no host stream as a source";
 
 impl<W: Copy + PartialEq> Tags<W> {

@@ -20,7 +20,7 @@ struct Table {
     last: u32,
 }
 
-/// What came of something: answers by name, and requests to start.
+/// The effects: answers by name, and requests to start.
 #[derive(Default)]
 struct Came {
     answers: Vec<(u32, Answer)>,
@@ -168,9 +168,9 @@ fn filled_receives_take_the_result_in_order_whatever_order_they_came_in() {
     assert_eq!(came.received()[0].2.trailer_len, 128);
 }
 
-/// A Receive that is to be filled waited for bytes behind those that were there, and the call to make them for those to be
-/// taken: after each chunk of a long result nothing went on until the Receive's time was up, eight seconds later. Now the call
-/// goes on when what is there is too little for the Receive that is next.
+/// A Receive waited for bytes behind those that were there, and the call waited for those to be taken before it made
+/// more: after each chunk of a long result nothing happened until the Receive's time was up, eight seconds later. Now
+/// the call continues when there is too little for the next Receive.
 #[test]
 fn a_result_is_short_while_it_does_not_fill_the_receive_that_waits() {
     let mut table = Table::new();
@@ -340,8 +340,8 @@ fn a_lost_connection_stops_every_call_and_is_not_answered() {
     assert!(came.received()[0].2.end, "another queue of the controller learns how it ended");
 }
 
-/// What nobody had asked for yet was dropped with the connection, and with it the place where the result goes on: whoever
-/// asked from there was told *Result Offset Passed*, and never how the call ended.
+/// Bytes that nobody had asked for yet were dropped with the connection, and with them the place where the result
+/// continues: a host that asked from there got *Result Offset Passed*, and never heard how the call ended.
 #[test]
 fn another_queue_is_told_from_where_the_result_was_left() {
     let mut table = Table::new();
@@ -416,8 +416,8 @@ fn a_call_without_a_host_stream_takes_nothing_beyond_its_request() {
     assert!(table.end().answers.is_empty() && table.receive_at(0, 300).received()[0].2.end);
 }
 
-/// A part that came after its call had failed, but before anybody had asked for the trailer, once was taken for the start
-/// of a request: its Send was told "the request ends before its end", and the trailer was gone.
+/// A part that came after its call had failed, but before anybody had asked for the trailer, was taken for the start of
+/// a request: its Send failed with "the request ends before its end", and the trailer was gone.
 #[test]
 fn input_that_comes_after_its_call_has_ended_is_not_consumed_and_leaves_the_trailer_alone() {
     let len = request().len() as u64;

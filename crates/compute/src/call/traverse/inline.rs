@@ -5,8 +5,8 @@
 //! waits for its memory the others compute. When the host's [`Share`] of the reactor's turn is used up, they stay between
 //! two steps until the next.
 //!
-//! What is not in memory the reactor's ring reads, all that a step asked for at once. A call that waits for it is nothing but
-//! its memory, which is charged to its host; any number of them may wait.
+//! The reactor's ring reads what is not in memory, all that a step asked for at once. A call that waits for it has no
+//! thread: it is memory, which is charged to its host, and any number of them may wait.
 
 mod lanes;
 mod reads;
@@ -54,7 +54,7 @@ pub(crate) struct Running {
     meter: Meter,
     /// How often the next read was tried.
     tries: u32,
-    /// What its reads are known by; `None`: it may not wait.
+    /// Names its reads; `None`: it may not wait.
     id: Option<CallId>,
     /// It waits for its next read.
     waits: bool,
@@ -75,7 +75,7 @@ pub(crate) struct Bench {
     /// The sources of the call that has it, and their lengths.
     opened: Vec<Opened>,
     lens: Vec<u64>,
-    /// What was read of each: how often, and bytes.
+    /// How often each was read, and how many bytes.
     read: Vec<(u64, u64)>,
     /// Its bytes, and their charge. `None`: there is none as long as it is one of few.
     len: usize,
@@ -263,7 +263,7 @@ impl Running {
         if self.waits { Progress::Waits } else { Progress::Elsewhere }
     }
 
-    /// A read has ended. True if the traversal waited for it, and goes on.
+    /// A read has ended. True if the traversal waited for it, and continues.
     fn arrived(&mut self, read: u32, bytes: Result<&[u8], Errno>) -> bool {
         let Some(place) = read.checked_sub(self.fed).map(|place| place as usize) else { return false };
         let Some(asked) = self.bench.reads.get_mut(place) else { return false };
@@ -284,7 +284,7 @@ impl Running {
 
     fn follow(&mut self, step: Result<Step, TraverseError>) -> Progress {
         let Bench { traversal, reads, opened, .. } = &mut *self.bench;
-        // Who mixes two versions of a file may end in any way: a thread sees what is the matter.
+        // A traversal that mixes two versions of a file may end in any way: a thread finds out.
         let ends = !matches!(step, Ok(Step::Read));
         if ends && !opened.iter().all(Opened::is_unchanged) {
             return Progress::Elsewhere;

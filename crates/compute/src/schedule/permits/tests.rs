@@ -101,7 +101,7 @@ fn who_is_not_wanted_any_more_waits_for_no_turn() {
     assert_eq!((gate.waiting(), gate.busy()), (0, 1));
     drop(permit);
     assert!(gate.busy() == 0 && nobody_is_there(&gate), "who gave up is not there any more");
-    // In the middle of a chunk: it goes on without, to see that it shall end.
+    // In the middle of a chunk: it continues without a permit, and then sees that it must end.
     let permit = gate.enter(&turn(1, Class::Normal));
     std::thread::scope(|scope| {
         let (ended, is_ended) = mpsc::channel::<()>();

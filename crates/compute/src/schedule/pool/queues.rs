@@ -1,4 +1,4 @@
-//! What waits for a thread: hosts in turn, each within its bounds.
+//! The work that waits for a thread: hosts in turn, each within its bounds.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -90,7 +90,7 @@ impl Queues {
         self.parked += 1;
     }
 
-    /// It goes on.
+    /// The parked call continues.
     pub(crate) fn unpark(&mut self) {
         self.parked -= 1;
     }

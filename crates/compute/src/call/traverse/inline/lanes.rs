@@ -15,7 +15,7 @@ use crate::schedule::turn_share::Share;
 #[derive(Debug, Default)]
 pub(crate) struct Lanes {
     all: Slab<Lane>,
-    /// Those that can go on, in turn.
+    /// Those that can take a step, in turn.
     ready: VecDeque<usize>,
     outbox: Outbox,
     /// No later than the first deadline of those that wait.
@@ -24,7 +24,7 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    /// How many can go on.
+    /// How many can take a step.
     pub(crate) fn ready(&self) -> usize {
         self.ready.len()
     }
@@ -39,7 +39,8 @@ impl Lanes {
         self.ready.push_back(place);
     }
 
-    /// Takes steps, of each call in turn, until one has ended, and gives it; or until the share is used up, or none can go on.
+    /// Takes steps, of each call in turn, until one has ended, and gives it; or until the share is used up, or none can
+    /// take a step.
     pub(crate) fn run(&mut self, share: &mut Share) -> Option<(Lane, Progress)> {
         let mut busy = 0;
         while busy < self.ready.len()

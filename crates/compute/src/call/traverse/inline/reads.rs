@@ -24,7 +24,7 @@ pub struct AwaitedRead {
     pub volume: Arc<Volume>,
     /// Bytes of it: whole blocks.
     pub range: Range<u64>,
-    /// Where they are kept, before their range is let go of.
+    /// Where they are kept, before their range is released.
     pub cache: Option<Arc<BlockCache>>,
 }
 
