@@ -46,7 +46,8 @@ pub struct ComputeSettings {
     pub active_programs: Option<u16>,
 }
 
-/// What the target computes. Hosts differ by their NQN, which is a name and does not prove anything.
+/// The limits of the functions that a target computes. Hosts differ by their NQN, which is a name and does not prove
+/// anything.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ComputeConfig {
     /// Whether there is a compute namespace.

@@ -34,7 +34,7 @@ pub enum ArgError {
         /// What it should be.
         expects: String,
     },
-    /// The value is no regular expression.
+    /// The value is not a regular expression.
     #[error("argument `{name}`: `{value}` is no regular expression: {why}")]
     BadRegex {
         /// Its name.
@@ -111,7 +111,7 @@ pub fn usage(schema: &ArgSchema) -> String {
     needed.chain(optional).collect::<Vec<_>>().join(" ")
 }
 
-/// What stands for the value of an argument in a usage line.
+/// The placeholder of an argument's value in a usage line.
 fn placeholder(field: &ArgField) -> String {
     let names = || field.values.iter().map(|v| v.0.as_str()).collect::<Vec<_>>().join("|");
     match field.ty {

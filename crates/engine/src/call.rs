@@ -33,7 +33,7 @@ pub struct Call<'a> {
     pub args: Vec<u8>,
     /// Bytes of a piece, rounded to whole records; `None` for what suits the function.
     pub chunk_len: Option<usize>,
-    /// What records are; `None` for what the function declares.
+    /// How records are split; `None` as the function declares.
     pub split: Option<Split>,
     /// Which part of a request it is; `None`: each source is all of a request's.
     pub part: Option<Part>,
@@ -55,7 +55,7 @@ pub struct Call<'a> {
     pub limits: CallLimits,
     /// Counts the input bytes that are done.
     pub progress: Option<Arc<AtomicU64>>,
-    /// Who says when the function may compute; it is not asked for the time in which the call reads and writes.
+    /// When the function may compute; the time in which the call reads and writes does not count.
     pub turns: Option<Arc<dyn Turns>>,
     /// Who says whether there is memory for a record that is longer than a chunk.
     pub growth: Option<Arc<dyn Growth>>,
@@ -138,7 +138,7 @@ pub enum Source {
         /// The bytes.
         bytes: Arc<[u8]>,
     },
-    /// A chunk of an array, encoded: whoever runs the function decodes it, so that several threads do. It is one piece.
+    /// A chunk of an array, encoded: the threads that run the function decode it, several at a time. It is one piece.
     Chunk {
         /// What errors call it.
         name: String,
@@ -295,8 +295,8 @@ impl CallLimits {
 pub struct Outcome {
     /// The result: folded, or one after another. Empty when it was written out.
     pub result: Vec<u8>,
-    /// What a function that works [in place](Function::is_in_place) returned over its last chunk; of others the length of
-    /// the output says it.
+    /// The return value of a function that works [in place](Function::is_in_place) over its last chunk; for others the
+    /// length of the output says it.
     pub returned: Option<u64>,
     /// What it took.
     pub stats: CallStats,

@@ -1,10 +1,10 @@
 //! Tiers: which code runs a program, and what is compiled already.
 //!
-//! Cranelift compiles at once. LLVM, where the engine was given its compiler, takes its time on a
-//! thread of its own; calls that run meanwhile take its code at their next chunk. It is asked only for
-//! programs that have seen much input ([`LlvmOptions::input_len_min`]), or whose code lies in the store
-//! of an earlier process. When it fails, Cranelift goes on, and [`CodeStats`] says so. It also says when Cranelift
-//! would take more than a load may: then a program runs in a plainer form, at last interpreted.
+//! Cranelift compiles at once. LLVM, where the engine was given its compiler, takes its time on a thread of its own;
+//! calls that run meanwhile take its code at their next chunk. It is asked only for programs that have seen much input
+//! ([`LlvmOptions::input_len_min`]), or whose code lies in the store of an earlier process. When it fails, Cranelift
+//! continues, and [`CodeStats`] says so. It also says when Cranelift would take more than a load may: then a program
+//! runs in a plainer form, at last interpreted.
 
 mod llvm;
 mod store;
@@ -62,7 +62,7 @@ pub enum TierError {
 pub enum OnMiss<'a> {
     /// The calling thread, at once.
     CallingThread,
-    /// Whoever gives the call its turns: others may have to go first.
+    /// The giver of the call's turns: others may have to go first.
     Turns(&'a Arc<dyn Turns>),
     /// Nobody: the answer is [`TierError::NotReady`].
     Fail,
@@ -103,7 +103,7 @@ type CompiledOrNot = Result<Arc<dyn Code>, CompileError>;
 
 /// Code with what it was made from. The hash can be made to collide, so that is compared.
 struct Made {
-    /// Of whoever asked last: nobody has loaded it any more when nobody else holds it.
+    /// The module of the last caller: it is not loaded any more when nobody else holds it.
     module: Arc<Module>,
     code: CompiledOrNot,
     number: u64,
@@ -226,9 +226,9 @@ fn key(program: &Program, tier: Tier) -> Key {
     (program.image().content_hash, program.verified().program, program.entry().kind, tier)
 }
 
-/// Takes those programs out of a table that nobody has loaded any more, but for the latest: whoever loads, runs and unloads one
-/// program after the other fills no memory, and who comes back finds its own compiled. `about` says of a program whether it is
-/// unused, and its number.
+/// Takes programs out of a table that nobody has loaded any more, except the latest: a host that loads, runs and
+/// unloads one program after the other fills no memory, and one that comes back finds its own compiled. `about` says of
+/// a program whether it is unused, and its number.
 fn forget_unused<E>(programs: &mut HashMap<Key, E>, about: impl Fn(&E) -> (bool, u64)) -> Vec<E> {
     let mut unused: Vec<u64> =
         programs.values().map(&about).filter_map(|(unused, number)| unused.then_some(number)).collect();
@@ -358,7 +358,7 @@ mod tests {
         assert_eq!(code.compiled().len(), loaded.len() + UNUSED_MAX + 1);
         let (of_llvm, most) = (code.llvm.as_ref().unwrap().modules().len(), loaded.len() + 2 * UNUSED_MAX + 2);
         assert!((loaded.len()..=most).contains(&of_llvm), "{of_llvm} of {most}");
-        // Whoever loads a program again holds it as well as who did first.
+        // The second load of a program holds it as well as the first did.
         let again: Vec<Function> = (1000..1010).map(function).collect();
         again.iter().for_each(run);
         drop(loaded);

@@ -1,4 +1,4 @@
-//! What a program over bytes is told besides them: `struct ds_call`, or lambda-IO's `struct context`.
+//! The context of a program over bytes: `struct ds_call`, or lambda-IO's `struct context`.
 
 use diskside_abi::context::{DsCall, LambdaContext};
 use diskside_sbpf::image::Kind;

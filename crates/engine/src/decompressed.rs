@@ -16,8 +16,8 @@ const INPUT_LEN: usize = 256 << 10;
 const INPUT_DEPTH: usize = 3;
 
 impl Source {
-    /// What its bytes decompress to. Without a codec their first bytes say what they are; when they do not, it is the bytes
-    /// themselves.
+    /// The source of its decompressed bytes. Without a codec their first bytes say which one it is; if they do not, the
+    /// bytes are taken as they are.
     #[must_use]
     pub fn decompressed(self, codec: Option<Codec>, turns: Option<Arc<dyn Turns>>) -> Self {
         let name = self.name();

@@ -1,4 +1,4 @@
-//! What helpers with effects do: the clock, and lines of log.
+//! The helpers with effects: the clock, and lines of log.
 
 use diskside_sbpf::machine::Environment;
 use std::sync::{Arc, Mutex, PoisonError};

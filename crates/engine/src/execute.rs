@@ -131,7 +131,7 @@ pub(crate) fn execute(code: &CodeCache, execution: Execution<'_>) -> Result<u64,
         in_turn(turns, || activation.call(&mappings, function.main().entry_registers(&[in_len]), &machine_limits))
     };
     match returned {
-        // Of a function over bytes it is how many it wrote, or negative.
+        // A function over bytes returns how many it wrote, or a negative number.
         Ok(returned) if !exec && !in_place && returned.value > output_cap && returned.value.cast_signed() >= 0 => {
             Err(CallError::OutputFull { function: name(), place, returned: returned.value, cap: output_cap })
         }

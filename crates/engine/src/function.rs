@@ -23,7 +23,7 @@ pub struct Function {
 /// Why a function cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// The object is no image.
+    /// The object is not an image.
     #[error(transparent)]
     Image(#[from] ImageError),
     /// No program has this name.
@@ -206,8 +206,8 @@ impl Function {
         runs_over_bytes(self.kind())
     }
 
-    /// Whether it changes what it is given: its output is its input as it left it, and what it returns is for whoever called
-    /// it.
+    /// Whether it changes its input: the output is the input as the function left it, and the return value is for the
+    /// caller.
     #[must_use]
     pub fn is_in_place(&self) -> bool {
         self.kind() == Kind::Delilah
@@ -231,7 +231,7 @@ impl Function {
         self.combine.as_ref()
     }
 
-    /// What its arguments are; `None` when the object says nothing.
+    /// The schema of its arguments; `None` when the object says nothing.
     #[must_use]
     pub fn args(&self) -> Option<&ArgSchema> {
         self.main.entry().args.as_ref()

@@ -1,7 +1,7 @@
 //! Kernels: programs that read and write files themselves, launched with arguments.
 //!
-//! The files are open when a kernel begins, and it knows them by numbers: first those that it may only read. What it writes is
-//! written, also if it fails later. A kernel has effects, so whoever asks for one runs it once.
+//! The files are open when a kernel begins, and it knows them by numbers: first those that it may only read. Its writes
+//! stay, also if it fails later. A kernel has effects, so each request for one runs it once.
 
 mod flight;
 mod operation;
@@ -50,14 +50,14 @@ pub enum DirectPolicy {
     /// Those that are whole slices.
     #[default]
     Possible,
-    /// All: what is no whole slices is read with what is around it.
+    /// All: a read of less than whole slices takes the bytes around it, too.
     All,
 }
 
 /// A launch of a kernel.
 #[derive(Debug)]
 pub struct Launch<'a> {
-    /// What runs: a function of kind `kernel`.
+    /// The program: a function of kind `kernel`.
     pub kernel: &'a Function,
     /// Files that it may read, numbered from 0.
     pub files: Vec<Arc<dyn ByteFile>>,

@@ -160,7 +160,7 @@ impl Engine {
     /// Runs a kernel once over its files, on the calling thread.
     ///
     /// # Errors
-    /// Why it did not end well. What it wrote stays written; nothing is under way any more.
+    /// Why it did not end well. The bytes that it wrote stay written; nothing is under way any more.
     pub fn launch(&self, launch: Launch<'_>) -> Result<Launched, CallError> {
         kernel::launch(&self.code, launch)
     }

@@ -1,9 +1,9 @@
-//! Which pieces of its input a function is called on.
+//! The pieces of its input on which a function is called.
 //!
-//! They lie on one grid: piece *k* of a request over `[start, end)` holds the records that begin in
-//! `[start + k × len, start + (k + 1) × len)`. So they are the same wherever the function runs, in whatever parts the
-//! request is carried out, and however many threads do that. What a function declares decides whether there is a grid:
-//! what its records are, so that none is cut, and what becomes of the outputs. Else it is called once, over everything.
+//! They lie on one grid: piece *k* of a request over `[start, end)` holds the records that begin in `[start + k × len,
+//! start + (k + 1) × len)`. So they are the same wherever the function runs, in whatever parts the request is carried
+//! out, and however many threads do that. The function's declarations decide whether there is a grid: where its records
+//! end, so that none is cut, and how its outputs are joined. Otherwise it is called once, over everything.
 
 use crate::call::CallError;
 use crate::function::Function;
@@ -58,7 +58,7 @@ pub struct Asked {
     pub unfolded: bool,
 }
 
-/// Which part of a request a call carries out: its source's range is that part. Of a stream, where it begins.
+/// The part of a request that a call carries out: its source's range is that part. For a stream, where it begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Part {
     /// The range of the request, whose start is the grid's.
@@ -157,7 +157,7 @@ fn split_of(function: &Function, args: &[u8], asked: &Asked) -> (Split, Option<U
     }
 }
 
-/// What the arguments say that a record has; `None` where they say nothing, or 0.
+/// The record length that the arguments give; `None` where they say nothing, or 0.
 fn record_len_of(function: &Function, args: &[u8]) -> Option<u32> {
     let field = function.args()?.fields.iter().find(|field| field.is_record_len)?;
     let (at, len) = (field.offset as usize, field.ty.len_bytes() as usize);

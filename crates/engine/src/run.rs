@@ -100,7 +100,8 @@ fn run_on_threads(
     results: &mut Results<'_, '_, '_>,
 ) -> Result<Ran, CallError> {
     let (send_job, jobs) = sync_channel::<Job>(1);
-    // The workers' alone: when all of them have stopped, whoever feeds them must not wait for one to take a chunk.
+    // The workers' alone: when all of them have stopped, the thread that feeds them must not wait for one to take a
+    // chunk.
     let jobs = Arc::new(Mutex::new(jobs));
     let (send_done, done) = channel::<Done>();
     std::thread::scope(|scope| {
@@ -146,7 +147,8 @@ fn work(worker: &mut Worker<'_>, call: &Call<'_>, jobs: &Mutex<Receiver<Job>>, d
         // The buffer goes back to the reader before the result is waited for.
         drop(input);
         if done.send((number, result)).is_err() || failed {
-            // Whoever feeds the workers may wait for a stream that goes on only when somebody hears of the failure.
+            // The thread that feeds the workers may wait for a stream that continues only when somebody hears of the
+            // failure.
             call.sources.iter().for_each(Source::close);
             return;
         }

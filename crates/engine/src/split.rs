@@ -1,7 +1,7 @@
 //! Where records begin.
 //!
 //! A record belongs to the piece in which it begins: a piece starts after its first delimiter (unless it starts the
-//! source) and goes on past its end to finish its last record. So pieces that cover a range without overlap see each
+//! source) and reads past its end to finish its last record. So pieces that cover a range without overlap see each
 //! record once.
 
 pub use diskside_sbpf::image::Split;

@@ -1,8 +1,7 @@
 //! Traversals: chains of reads where each read depends on what the one before brought.
 //!
-//! A [`Traversal`] does no I/O. It runs a program of kind `traverse` (or `xrp`) step by step: a step
-//! is given what was read and names what to read next. Whoever drives it reads, from a file, a ring
-//! or memory, and feeds the bytes back:
+//! A [`Traversal`] does no I/O. It runs a program of kind `traverse` (or `xrp`) step by step: a step gets what was read
+//! and names the next reads. Its driver reads, from a file, a ring or memory, and feeds the bytes back:
 //!
 //! ```text
 //! start ──> take_read* ──> (the driver reads) ──> feed ──> take_read* ──> … ──> Done(result)
@@ -16,8 +15,8 @@
 //! bounds hops, bytes of one read and of all, reads outstanding at a time, and the budget of a step
 //! and of all. Nothing else about a program needs to be trusted.
 //!
-//! **What a step sees besides.** Scratch is zero but for the request's input, globals and heap are
-//! those of the image: nothing of another traversal is left, whoever it belonged to.
+//! **What else a step sees.** Scratch is zero except the request's input, globals and heap are those of the image:
+//! nothing is left of another traversal, of whichever host.
 //!
 //! [`Traversal::run`] is the driver for sources that can be read at once.
 
@@ -53,11 +52,11 @@ pub struct TraverseRead {
 /// What a traversal starts with.
 #[derive(Clone, Copy, Debug)]
 pub struct TraverseRequest<'a> {
-    /// What is read before the first step. Without any, the first step has no data.
+    /// The reads before the first step. Without any, the first step has no data.
     pub first: &'a [TraverseRead],
     /// The lengths in bytes of the files that it may touch.
     pub files: &'a [u64],
-    /// What the first bytes of scratch hold; the rest is zero.
+    /// The first bytes of scratch; the rest is zero.
     pub input: &'a [u8],
     /// Length of scratch in bytes.
     pub scratch_cap: usize,

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
-/// What a function is told about its chunk.
+/// The chunk, as the function knows it.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkInfo {
     pub(crate) source: Arc<str>,
@@ -33,7 +33,7 @@ pub(crate) struct ChunkInfo {
 }
 
 impl ChunkInfo {
-    /// Of a result that came as a frame.
+    /// The place of a result that came as a frame.
     pub(crate) fn of_frame(source: &str, header: &FrameHeader) -> Self {
         Self {
             source: source.into(),
@@ -59,7 +59,7 @@ impl ChunkInfo {
         Place { folded, ..self.place(len) }
     }
 
-    /// The place of the chunk, as programs are told it.
+    /// The place of the chunk, as programs know it.
     pub(crate) fn about(&self) -> DsCall {
         let flags = if self.first { FLAG_FIRST } else { 0 } | if self.last { FLAG_LAST } else { 0 };
         DsCall {
@@ -142,7 +142,8 @@ impl<'c> Worker<'c> {
             return Err(CallError::OutputTooLarge { function, place, asked: cap, max });
         }
         let limits = limits(self.call, input.len() as u64 + cap, self.until);
-        // What a function expands it writes: large pages spare most of the faults. Who has room to spare touches little.
+        // An expanding function writes much: large pages avoid most of the page faults. A function that uses little of
+        // its room touches little.
         let expands = cap >= HUGEPAGES_RATIO * (input.len() as u64).max(1);
         let hugepages = if expands { Hugepages::Ask } else { Hugepages::No };
         let output = self.output.zeroed(cap, hugepages).map_err(|source| no_memory(function.main(), cap, source))?;

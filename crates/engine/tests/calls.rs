@@ -39,7 +39,7 @@ fn bytes(b: &[u8]) -> Vec<Source> {
     vec![Source::Bytes { name: "memory".into(), bytes: b.into() }]
 }
 
-/// Data is a copy of the chunk, what is left of it is the output, and what is returned stands beside it.
+/// The function gets a copy of the chunk; the rest of that copy is the output, and the return value is beside it.
 #[test]
 fn a_program_that_works_in_place_leaves_its_output_where_its_input_was() {
     let engine = engine();
@@ -392,7 +392,7 @@ fn results_that_wait_for_an_earlier_one_are_few() {
     impl diskside_engine::Turns for FirstIsSlow {
         fn take(&self, work: &mut dyn FnMut()) {
             if self.begun.fetch_add(1, Ordering::SeqCst) == 0 {
-                // As long as the others go on, and a while more.
+                // As long as the others run, and a while more.
                 let began = Instant::now();
                 while began.elapsed() < Duration::from_millis(300) && self.begun.load(Ordering::SeqCst) < 30 {
                     std::thread::sleep(Duration::from_millis(1));
@@ -569,7 +569,7 @@ fn a_chunk_is_not_decoded_when_its_calls_time_is_over() {
         let told = error.to_string();
         assert!(told.contains("c/0/0, bytes 0..4194304") && told.contains("the deadline passed"), "{told}");
         let taken = turns.taken.load(Ordering::SeqCst);
-        // Each thread's chunk has sixteen turns of decoding. Others may go on while one waits.
+        // Each thread's chunk has sixteen turns of decoding. Others may decode while one waits.
         assert!(threads > 1 || taken == 2, "{taken} turns were taken");
         call.turns = None;
         call.limits.cancel = Some(CancelToken::new());

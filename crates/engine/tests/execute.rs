@@ -229,7 +229,7 @@ fn a_program_that_works_in_place_stays_in_its_data_and_its_state() {
     }
 }
 
-/// A state that nobody gave was mapped for whoever asked: it is not there, and its length says so.
+/// A call without a state got one all the same: it is absent, and its length says so.
 #[test]
 fn without_a_state_there_is_none() {
     let engine = engine();

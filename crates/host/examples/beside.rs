@@ -1,4 +1,4 @@
-//! What functions do to plain reads of the same target.
+//! Measures how functions affect plain reads of the same target.
 //!
 //! `cargo run --release -p diskside-host --example beside -- [--seconds=2] [--rounds=3] [--part=0.5] [--depth=32]
 //! [--function=stats64] URL`
@@ -72,7 +72,7 @@ impl Plan {
         let rate = peak * self.part;
         println!("{{\"peak_per_s\": {peak:.0}, \"rate_per_s\": {rate:.0}}}");
         for round in 0..self.rounds {
-            // Whoever comes first takes turns, too.
+            // Both take turns at coming first.
             for busy in [round % 2 == 1, round % 2 == 0] {
                 engine.run.store(busy, Ordering::Relaxed);
                 std::thread::sleep(PAUSE);
@@ -112,7 +112,7 @@ impl Plan {
 #[derive(Default)]
 struct Engine {
     run: AtomicBool,
-    /// Set when it shall end, and when it ended by itself.
+    /// Set when it must end, and when it ended by itself.
     stop: AtomicBool,
     /// Bytes that calls have run over.
     bytes: AtomicU64,

@@ -101,7 +101,7 @@ impl ChannelKey {
                     return Ok((stream, Some(channel)));
                 }
                 Err(ConnectError::Channel(error)) if error.may_be_the_keys() => {
-                    // What says most is told.
+                    // The error that says most is reported.
                     if failure.as_ref().is_none_or(|known| error.says() > known.says()) {
                         failure = Some(error);
                     }
@@ -240,7 +240,7 @@ pub(crate) struct Room {
     pub(crate) slice: BufferSlice,
 }
 
-/// What is opened where it belongs: to look for the place costs less than to copy so much.
+/// Records so long are opened where they belong: to look for the place costs less than to copy so much.
 const PLACED_LEN_MIN: usize = 4 << 10;
 
 /// A channel that was made.
@@ -307,7 +307,7 @@ impl Channel {
         }
     }
 
-    /// What was sealed has left; its memory is for the next.
+    /// The sealed bytes have left; their memory is for the next.
     pub(crate) fn recycle(&mut self, mut bytes: Vec<u8>) {
         bytes.clear();
         self.spare = bytes;

@@ -27,9 +27,9 @@ use crate::url::{PORT_DEFAULT, Url};
 use crate::volume::Volume;
 use crate::volume_state::VolumeState;
 
-/// An association with a controller: an admin queue with a thread that keeps it alive and makes it
-/// anew when it is lost, and I/O queues with a thread each. Clones refer to the same one; it ends
-/// in good order, after all requests, when the last clone and the last [`Volume`] are gone.
+/// An association with a controller: an admin queue with a thread that keeps it alive and makes it again when it is
+/// lost, and I/O queues with a thread each. Clones refer to the same one; it ends in good order, after all requests,
+/// when the last clone and the last [`Volume`] are gone.
 #[derive(Clone)]
 pub struct Connection {
     inner: Arc<Inner>,
@@ -38,7 +38,7 @@ pub struct Connection {
 /// Name of the threads of admin queues.
 const CONTROL_THREAD: &str = "nvme-admin";
 
-/// What the users hold; the threads do not.
+/// The part that users hold, and threads do not.
 struct Inner {
     shared: Arc<Shared>,
     control: ToControl,
@@ -71,7 +71,7 @@ pub(crate) struct Shared {
 pub enum ConnectionState {
     /// Commands pass.
     Up = 0,
-    /// The association was lost and is being made anew; requests wait for that.
+    /// The association was lost and is being made again; requests wait for that.
     Lost = 1,
     /// It was given up: every request fails, also later ones.
     Ended = 2,
@@ -265,7 +265,7 @@ impl Connection {
         match queue.staging.try_send(Staged::Command { command, promise }) {
             Ok(()) => queue.waker.wake(),
             Err(TrySendError::Disconnected(staged)) => refuse(staged, QUEUE_ENDED),
-            // Thousands of requests wait. This one waits where it holds up nobody.
+            // Thousands of requests wait. This one waits where it delays nobody.
             Err(TrySendError::Full(staged)) => {
                 let connection = self.clone();
                 std::thread::spawn(move || {
@@ -297,8 +297,8 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let ending =
             Ending { shared: Arc::clone(&self.shared), control: self.control.clone(), thread: self.thread.take() };
-        // What a request's end sets off may hold the last connection: then this is a queue's thread, which
-        // cannot wait for itself.
+        // The end of a request may set off the drop of the last connection: then this is a queue's thread, which cannot
+        // wait for itself.
         if self.shared.is_own_thread() {
             std::thread::spawn(move || ending.run());
         } else {
@@ -450,12 +450,12 @@ impl Shared {
         })
     }
 
-    /// The queues end because they were told to.
+    /// The queues end by order of their owner.
     pub(crate) fn set_ending(&self) {
         self.ending.store(true, Ordering::Release);
     }
 
-    /// Whether the last user is gone: queues end because they were told to.
+    /// Whether the last user is gone: queues end by order of their owner.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }

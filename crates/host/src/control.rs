@@ -68,7 +68,7 @@ struct Session {
     next_command: u64,
     queues_up: u16,
     up: bool,
-    /// The key of a channel that authenticating made: the association is to be had over that.
+    /// The key of a channel that authenticating made: the association must use that channel.
     generated: Option<TlsPsk>,
     /// Coming up must be over by then.
     deadline: Instant,
@@ -76,7 +76,7 @@ struct Session {
     error: Option<HostError>,
 }
 
-/// A loss is told after this, and again whenever so much more has passed.
+/// A loss is reported after this, and again whenever so much more has passed.
 const TELL_LOSS_AFTER: Duration = Duration::from_secs(1);
 const TELL_LOSS_EVERY: Duration = Duration::from_secs(10);
 
@@ -88,7 +88,7 @@ fn given_up(address: Peer, waited: Duration, why: &HostError) -> String {
     format!("the server {address} was lost, and was not back within {waited} s (--loss-timeout-ms): {why}")
 }
 
-/// Texts of losses that are kept. Programs that run for long, and lose many servers, are told less of the later ones.
+/// Texts of losses that are kept. A program that runs for long and loses many servers hears less of the later ones.
 const LOSS_TEXTS_MAX: usize = 1024;
 
 /// A text that all requests of a connection may end with. Each is kept once, however often a server is lost.
@@ -345,7 +345,7 @@ impl Control {
         let there = session.info.as_ref().map(|info| info.namespaces.clone()).unwrap_or_default();
         for answer in session.asked.remove(&nsid).unwrap_or_default() {
             let info = info.clone().map_err(|source| namespace_error(nsid, source, &there));
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = answer.send(info);
         }
         if session.checking > 0 && !lost {

@@ -70,7 +70,7 @@ pub enum HostError {
         /// Why.
         source: ChannelError,
     },
-    /// The secure channel could not go on.
+    /// The secure channel could not continue.
     #[error("{address}: {source}")]
     ChannelBroken {
         /// The peer.

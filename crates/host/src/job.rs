@@ -28,7 +28,7 @@ use crate::volume_state::{GONE, VolumeState};
 
 /// The most blocks of one Read, Write or Write Zeroes (NLB is 16 bits wide, 0's based).
 const COMMAND_BLOCKS_MAX: u64 = 1 << 16;
-/// The longest buffer of one request: ranges in it are told by 32 bits.
+/// The longest buffer of one request: 32 bits name ranges in it.
 pub(crate) const BUFFER_LEN_MAX: usize = u32::MAX as usize;
 
 /// Any command, for [`Volume::command`](crate::Volume::command) and
@@ -97,7 +97,7 @@ pub(crate) struct Limits {
     pub(crate) retries_max: u8,
 }
 
-/// A request in progress. Parts are equally long but for the last, and numbered from 0.
+/// A request in progress. Parts are equally long except the last, and numbered from 0.
 pub(crate) struct Job {
     work: Work,
     memory: JobMemory,
@@ -307,7 +307,7 @@ impl Job {
         self.again.push(part);
     }
 
-    /// Notes that the job cannot go on, for a reason of this side.
+    /// Notes that the job cannot continue, for a reason of this side.
     pub(crate) fn refuse(&mut self, why: &'static str) -> Next {
         if self.failed.is_none() {
             self.failed = Some((self.next.min(self.parts.saturating_sub(1)), Failure::NotSent(why)));
@@ -484,7 +484,7 @@ impl JobMemory {
         match self {
             Self::None => None,
             Self::In(buffer) => Some(buffer),
-            // Sends let go of it before their commands are reported.
+            // Sends release it before their commands are reported.
             Self::Out(buffer) => Some(Arc::try_unwrap(buffer).unwrap_or_else(|shared| Buffer::copy_of(&shared))),
         }
     }

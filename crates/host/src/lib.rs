@@ -22,10 +22,10 @@
 //! **Losses.** A connection that is lost is made again, with pauses that grow. Requests wait
 //! meanwhile; those that were in flight are sent again if doing them twice is doing them once:
 //! reads, and writes, Write Zeroes and Deallocate, which name their position and were not
-//! acknowledged. A Flush in flight fails. On a controller with a volatile write cache the next Flush
-//! after a loss fails as well if writes were acknowledged that no flush covers, because they may be
-//! gone: whoever needs them durable writes them again. As with any NVMe host, a target that
-//! stalls without closing its connections may execute a write of the lost association late.
+//! acknowledged. A Flush in flight fails. On a controller with a volatile write cache the next Flush after a loss fails
+//! as well if writes were acknowledged that no flush covers, because they may be gone: a program that needs them
+//! durable writes them again. As with any NVMe host, a target that stalls without closing its connections may execute a
+//! write of the lost association late.
 
 #![forbid(unsafe_code)]
 

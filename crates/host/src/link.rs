@@ -56,7 +56,7 @@ pub(crate) struct Link<M> {
     transmit: Transmit,
     /// The wire is shut down; what is still under way comes to an end.
     closing: bool,
-    /// Why its secure channel could not go on.
+    /// Why its secure channel could not continue.
     broken: Option<RecordError>,
 }
 
@@ -198,7 +198,7 @@ impl<M: Machine> Link<M> {
         }
     }
 
-    /// Why it ended: what its machine says, unless its secure channel could not go on.
+    /// Why it ended: the reason of its machine, unless its secure channel could not continue.
     pub(crate) fn ended(&self, address: Peer, source: ConnectionError) -> HostError {
         match self.broken {
             Some(source) => HostError::ChannelBroken { address, source },
@@ -206,7 +206,7 @@ impl<M: Machine> Link<M> {
         }
     }
 
-    /// Whether the link is at its end: the kernel has let go of everything, and the machine was told.
+    /// Whether the link is at its end: the kernel has released everything, and the machine knows.
     pub(crate) fn is_finished(&mut self) -> bool {
         let quiet = match &self.wire {
             Wire::Socket(socket) => !socket.receiving && socket.batch.is_some(),
@@ -252,7 +252,7 @@ impl<M: Machine> Link<M> {
             if let Some(sealed) = &mut socket.sealed {
                 sealed.bytes = batch.take_vec().unwrap_or_default();
                 sealed.sent += done.result.map_or(0, |sent| sent as usize);
-                // What is sealed goes as it is; the machine's bytes have left when all of it has.
+                // Sealed bytes leave as they are; the machine's bytes have left when all of them have.
                 let all = sealed.sent >= sealed.len;
                 channel_len = Some(if all { sealed.plain_len } else { 0 });
                 if let (Some(sealed), Some(channel)) = (socket.sealed.take_if(|_| all), &mut socket.channel) {

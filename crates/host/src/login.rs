@@ -27,13 +27,13 @@ impl Party {
     }
 }
 
-/// Finds out who connects to a subsystem at `peer`, and how. `tls`: over TLS, or not at all; with a key for proof of the server
-/// alone, over TLS with a key that authenticating makes.
+/// Finds out the identity with which to connect to a subsystem at `peer`, and how. `tls`: over TLS, or not at all; with
+/// a key for proof of the server alone, over TLS with a key that authenticating makes.
 ///
-/// Who has a key is who the key's file says. A key that is there is used: a server that does not ask for it is given up,
-/// because anybody who answers in the place of the one that is meant would not ask; and one that does not speak TLS, if the
-/// key is one of TLS. Servers on this machine need neither ask nor speak it, unless the user named the key or wants TLS; those
-/// that take the key are talked to over TLS all the same.
+/// A host with a key has the name in the key's file. A key that is there is used: a server that does not ask for it is
+/// refused, because anybody who answers in its place would not ask; and so is one that does not speak TLS, if the key
+/// is one of TLS. Servers on this machine need neither ask nor speak it, unless the user named the key or wants TLS;
+/// those that take the key are talked to over TLS all the same.
 pub(crate) fn login(options: &ConnectOptions, peer: Peer, tls: bool, subsystem: &Nqn) -> Result<Party, HostError> {
     let Peer::Tcp(address) = peer else { return Ok(Party::anybody(options)) };
     let without = || if tls { Err(HostError::NoTlsKey) } else { Ok(Party::anybody(options)) };
@@ -66,7 +66,8 @@ pub(crate) fn login(options: &ConnectOptions, peer: Peer, tls: bool, subsystem: 
     Ok(Party { identity, login, channel })
 }
 
-/// All groups are offered, and the server chooses; but none at all is not: whoever listens could try weak keys.
+/// All groups are offered, and the server chooses; but at least one is required, because an eavesdropper could try weak
+/// keys.
 fn credentials(key: Secret, controller_key: Option<Secret>, concatenate: bool) -> Credentials {
     let accepted = Accepted { groups: Group::ALL[1..].to_vec(), ..Accepted::usual() };
     Credentials { key, controller_key, accepted, concatenate }

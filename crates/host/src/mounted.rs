@@ -61,7 +61,8 @@ pub struct MountedFile {
     volume: Volume,
     admitted: Admitted,
     counters: Arc<Counters>,
-    /// Of a file that is read through somebody else's descriptor: its requests have one lease, so they go one by one.
+    /// The turn of a file that is read through somebody else's descriptor: its requests have one lease, so they go one
+    /// by one.
     turn: Option<&'static Mutex<()>>,
 }
 
@@ -86,7 +87,7 @@ impl MountedFile {
     /// Opens a file for reading at `volume`, which must be what its file system is mounted from.
     ///
     /// # Errors
-    /// Why its bytes cannot be read at the volume. The caller goes on with the file as it is.
+    /// Why its bytes cannot be read at the volume. The caller continues with the file as it is.
     pub fn open(path: &Path, volume: &Volume, options: &MountedOptions) -> Result<Self, Refusal> {
         let file = File::open(path).map_err(|e| Refusal::failed(&path.display().to_string(), e))?;
         Self::of(file, false, volume, options)
@@ -141,7 +142,7 @@ impl MountedFile {
         self.guard.ops().file()
     }
 
-    /// Who vouches for the file's blocks. For requests that go on while the caller does other things; others use
+    /// The guard of the file's blocks. For requests that run while the caller does other things; others use
     /// [`prove`](Self::prove).
     pub fn guard(&self) -> &Guard<OpenFile> {
         &self.guard
@@ -194,7 +195,7 @@ impl MountedFile {
 /// By inode number; two files that share one only wait for each other.
 static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
-/// Reads what a ticket stands for from the volume.
+/// Reads the pieces of a ticket from the volume.
 ///
 /// # Errors
 /// The volume's.

@@ -15,7 +15,7 @@ use crate::url::{PORT_DEFAULT, Url};
 /// How a [`Connection`](crate::Connection) is made and kept.
 #[derive(Clone, Debug)]
 pub struct ConnectOptions {
-    /// Who connects; see [`host_identity`].
+    /// The host's identity; see [`host_identity`].
     pub identity: HostIdentity,
     /// Where the key is with which it authenticates. The key's name goes before that of `identity`.
     pub key: KeySource,
@@ -37,11 +37,11 @@ pub struct ConnectOptions {
     pub connect_timeout: Duration,
     /// How long a command may take before it is aborted, and again before the connection is given up.
     pub command_timeout: Duration,
-    /// The first pause before connecting anew; each further one is twice as long.
+    /// The first pause before connecting again; each further one is twice as long.
     pub reconnect_delay_min: Duration,
-    /// The longest pause before connecting anew.
+    /// The longest pause before connecting again.
     pub reconnect_delay_max: Duration,
-    /// How long to try to connect anew before all requests fail; zero: do not try.
+    /// How long to try to connect again before all requests fail; zero: do not try.
     pub loss_timeout: Duration,
     /// How often one request is sent again after losses and transient errors.
     pub retries_max: u8,
@@ -95,8 +95,8 @@ impl ConnectOptions {
     }
 }
 
-/// Who this machine is to NVMe targets: what nvme-cli's `/etc/nvme/hostnqn` and `hostid` say, else a
-/// name derived from `/etc/machine-id` (which itself is not revealed), else a random one.
+/// The identity of this machine to NVMe targets: nvme-cli's `/etc/nvme/hostnqn` and `hostid`, else a name derived from
+/// `/etc/machine-id` (which itself is not revealed), else a random one.
 pub fn host_identity() -> HostIdentity {
     // Once: a random one stays the same.
     static IDENTITY: LazyLock<HostIdentity> = LazyLock::new(find_identity);

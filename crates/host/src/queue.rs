@@ -85,7 +85,7 @@ pub(crate) struct Queue {
     jobs: Jobs,
     /// Jobs with commands to send, in the order in which they came.
     issuing: VecDeque<u32>,
-    /// Jobs that go on sending later.
+    /// Jobs that send more later.
     delayed: Vec<(Instant, u32)>,
     refusing: Option<&'static str>,
     closing: bool,

@@ -27,7 +27,7 @@ pub enum ServiceFailure {
     /// There is nothing to ask.
     #[error("no DNS server is known: {NAMESERVER} and {RESOLV_CONF} name none")]
     NoServer,
-    /// `DISKSIDE_NAMESERVER` is no address.
+    /// `DISKSIDE_NAMESERVER` is not an address.
     #[error("{NAMESERVER} is {0:?}, and not an address such as 10.0.0.53 or 10.0.0.53:53")]
     NotAnAddress(String),
     /// The servers of DNS did not answer.

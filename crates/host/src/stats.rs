@@ -1,4 +1,4 @@
-//! What a connection has done: counters that cost one relaxed addition each.
+//! The counters of a connection, which cost one relaxed addition each.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

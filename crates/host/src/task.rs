@@ -8,8 +8,8 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use diskside_io::request::{Lost, Promise, RequestFuture, promise};
 
-/// Starts a future at once and goes on with it in whichever thread completes what it waits for: mostly a
-/// queue's. So it must neither sleep nor compute for long. It goes on if its outcome is given up.
+/// Starts a future at once, and continues it in whichever thread completes what it waits for: mostly a queue's. So it
+/// must neither sleep nor compute for long. It continues if its outcome is given up.
 pub fn drive<T, F>(future: F) -> RequestFuture<T>
 where
     T: Lost + Send + 'static,
@@ -64,7 +64,7 @@ impl<T: Lost + Send + 'static> Task<T> {
             let done = work.take();
             drop(work);
             if let Some(Work { future, promise }) = done {
-                // What it holds goes first: who sees the outcome finds it gone.
+                // The future is dropped first: the receiver of the outcome finds it gone.
                 drop(future);
                 promise.complete(outcome);
             }

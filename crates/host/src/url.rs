@@ -56,7 +56,7 @@ pub enum UrlError {
     /// An IPv6 address without brackets, or with a stray one.
     #[error("{0:?} is not a host: an IPv6 address stands in brackets, as in {SCHEME}[2001:db8::1]:4420")]
     Host(String),
-    /// The port is no number from 1 to 65535.
+    /// The port is not a number from 1 to 65535.
     #[error("{0:?} is not a port: a number from 1 to 65535, usually {PORT_DEFAULT}")]
     Port(String),
     /// The subsystem's name is none.
@@ -67,10 +67,10 @@ pub enum UrlError {
         /// What is wrong with it.
         source: NqnError,
     },
-    /// The namespace is no number from 1 to FFFFFFFEh.
+    /// The namespace is not a number from 1 to FFFFFFFEh.
     #[error("{0:?} is not a namespace: a number from 1 on, as in {SCHEME}host:port/NQN/1")]
     Nsid(String),
-    /// The URL goes on where it should end.
+    /// The URL continues where it should end.
     #[error("{0:?} after the namespace: a volume's URL ends there")]
     Rest(String),
 }
@@ -121,7 +121,7 @@ impl Url {
         if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
     }
 
-    /// The addresses that the host's name stands for, with the written port or `port_default`.
+    /// The addresses of the host's name, with the written port or `port_default`.
     pub fn addresses(&self, port_default: u16) -> Result<Vec<SocketAddr>, HostError> {
         let failed = |source| HostError::Resolve { host: self.host.clone(), source };
         let port = self.port.unwrap_or(port_default);

@@ -15,9 +15,9 @@ use crate::volume_state::VolumeState;
 
 /// A namespace of the NVM command set on a connected controller. Clones refer to the same one.
 ///
-/// It takes requests like a local file ([`AsyncIo`]), and survives the loss of its connection: while
-/// the host connects anew, requests wait; those that were in flight are sent again where that is
-/// right, and fail where it is not (a Flush).
+/// It takes requests like a local file ([`AsyncIo`]), and survives the loss of its connection: while the host connects
+/// again, requests wait; those that were in flight are sent again where that is right, and fail where it is not (a
+/// Flush).
 ///
 /// Offsets and lengths are multiples of the block length. A read past the end brings fewer bytes, a
 /// write past the end fails. Requests longer than the controller takes at once are cut into commands.

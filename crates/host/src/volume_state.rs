@@ -80,8 +80,8 @@ impl VolumeState {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// The controller says that there is no such namespace. What it is when it comes back has to be asked for before
-    /// anything else is sent to its number. True for the first who notes it.
+    /// The controller says that there is no such namespace. Its properties have to be asked for when it comes back,
+    /// before anything else is sent to its number. True for the first who notes it.
     pub(crate) fn note_gone(&self) -> bool {
         !self.gone.swap(true, Ordering::AcqRel)
     }

@@ -90,7 +90,7 @@ fn every_group_that_is_allowed_is_used() {
         let running = start(builder().volume(volume).host(known.spec("ann")).security(allowed));
         Volume::connect(&url(&running), &known.options()).unwrap_or_else(|error| panic!("{group}: {error}"));
     }
-    // A server that wants none is not believed: whoever listens could try weak keys.
+    // A server that wants none is not believed: an eavesdropper could try weak keys.
     let without = |security: &mut diskside_server::config::Security| security.dhchap_groups = vec!["null".into()];
     let volume = VolumeSpec::new("data", "mem:4MiB");
     let running = start(builder().volume(volume).host(known.spec("ann")).security(without));
@@ -219,8 +219,8 @@ fn many_hosts_authenticate_side_by_side() {
     });
 }
 
-/// Who opens connections and says nothing took half of them, and nobody else got in until their time was over. Now the oldest
-/// of the address that has most goes for each that comes.
+/// A peer that opened connections and said nothing took half of them, and nobody else got in until their time was over.
+/// Now the oldest of the address that has most goes for each that comes.
 #[test]
 fn connections_that_do_not_authenticate_leave_room_for_others() {
     let known = Known::new(false);
@@ -312,7 +312,7 @@ fn hosts_come_and_go_while_the_target_serves() {
     running.handle().reload_hosts(&config(&[ann.spec("ann"), bob.spec("bob")])).unwrap();
     let of_bob = Volume::connect(&url(&running), &bob.options()).unwrap();
     assert_eq!(read_now(&of_ann, 0, 4096), [0; 4096]);
-    // Of what cannot be nothing is taken.
+    // A configuration that is invalid changes nothing.
     let mut lost = ann.spec("ann");
     lost.dhchap_keys = vec![KeyFile::new("/nowhere/key")];
     let error = running.handle().reload_hosts(&config(&[lost])).unwrap_err().to_string();
@@ -382,7 +382,7 @@ fn data_over_tls_is_opened_where_it_belongs() {
     }
 }
 
-/// Without proof of the server whoever is in between could make the key, and a channel that is no better than none.
+/// Without proof of the server, anybody in between could make the key, and a channel that is no better than none.
 #[test]
 fn a_url_that_wants_tls_needs_a_key_with_which_the_server_proves_itself() {
     let known = Known::new(false);

@@ -179,7 +179,7 @@ fn acknowledged_flushes_survive_a_target_that_loses_everything_else() {
         }
     }
     assert!(volume.connection().stats().losses >= 4, "{:?}", volume.connection().stats());
-    // Writes were flushed before each death, so that nothing had to be told, or it was told and repaired.
+    // Writes were flushed before each death, so that nothing had to be reported, or it was reported and repaired.
     assert!(told <= 4);
 }
 

@@ -1,9 +1,9 @@
-//! Reads of a mounted file at its volume, while others do to the file and to its blocks whatever they can.
+//! Reads of a mounted file at its volume, while others change the file and its blocks in every way that they can.
 //!
-//! Nobody wins by luck: every block says whose it is, where it belongs and in which state of its file it was written; all
-//! states that a file was ever in are on record; and freed blocks are given to other files, with other bytes, at once.
-//! What the volume brought is compared with the record, whether it was proved (then it must be one of the states between
-//! question and answer) or thrown away (then the wrong bytes are counted: they are what the guard kept away).
+//! Nobody wins by luck: every block says whose it is, where it belongs and in which state of its file it was written;
+//! all states of each file are on record; and freed blocks are given to other files, with other bytes, at once. The
+//! bytes from the volume are compared with the record, whether they were proved (then they must be one of the states
+//! between question and answer) or thrown away (then the wrong bytes are counted: the guard kept them away).
 
 mod common;
 #[path = "../../layout/tests/lab/mod.rs"]
@@ -32,7 +32,7 @@ const READERS: usize = 2;
 /// `DISKSIDE_STRESS_SECONDS` makes it longer.
 const SECONDS: u64 = 4;
 
-/// What a block holds in a state of its file: `None` is zeroes.
+/// The content of a block in a state of its file: `None` is zeroes.
 type Block = Option<u32>;
 
 /// One file, from its making to its end: every state that it was in.
@@ -61,7 +61,7 @@ impl Object {
         self.states.lock().expect("nobody panics with it")
     }
 
-    /// Changes the file by `change`, which is told the next state.
+    /// Changes the file by `change`, which gets the next state.
     fn change(&self, next: Vec<Block>, change: impl FnOnce(&[Block])) {
         self.states().push(next.clone());
         self.begun.fetch_add(1, Ordering::SeqCst);
@@ -189,7 +189,7 @@ fn disturb(arena: &Arena, index: usize, dice: &mut Dice) {
                 }
             });
         }
-        // Cut to nothing and write anew, into other blocks.
+        // Cut to nothing and write again, into other blocks.
         2 => object.change(fresh(&object, whole), |next| {
             let file = OpenOptions::new().write(true).truncate(true).open(&path).expect("open");
             write_all(&file, &object, next);
@@ -268,7 +268,7 @@ fn fill_up(lab: &Lab) {
     fallocate(ballast, FallocateFlags::empty(), 0, len).expect("allocated");
 }
 
-/// Takes blocks that were just freed, and fills them at once with bytes that are nobody else's.
+/// Takes blocks that were just freed, and fills them at once with bytes that belong to no other file.
 fn churn(arena: &Arena) {
     let foreign = Aligned::new(&[0xee; FOREIGN_LEN]);
     for round in 0.. {

@@ -1,5 +1,5 @@
-//! What an empty prepared Call costs beside a 4-KiB read on the same connection, one at a time, in alternation: the
-//! figure `calls` of `bench/pushdown`.
+//! Compares an empty prepared Call with a 4-KiB read on the same connection, one at a time, in alternation: the figure
+//! `calls` of `bench/pushdown`.
 //!
 //! ```text
 //! cargo run --release -p diskside-server --example call_latency -- [PAIRS [ROUNDS]]

@@ -1,9 +1,9 @@
-//! Who came, who was refused, what was loaded and run: one line of JSON each, in a file of its own.
+//! The audit file: connections, refusals, loads and runs, one line of JSON each.
 //!
-//! A thread of its own writes. Who has something to tell never waits for it: what finds no room is counted, and the count is
-//! told with the host's next line that does. Each host has a queue of its own, and so many lines a minute, so none keeps
-//! another's from being written. Peers that are not known share a queue, and have a few lines a minute for each address.
-//! Nothing of a key is in any line: those who tell have none.
+//! A thread of its own writes. Those who report never wait for it: an event that finds no room is counted, and the
+//! count goes with the host's next line. Each host has a queue of its own, and so many lines a minute, so none keeps
+//! another's from being written. Unknown peers share a queue, and have a few lines a minute for each address. No line
+//! contains anything of a key: those who report have none.
 
 mod line_file;
 
@@ -32,7 +32,7 @@ const WAITING_MAX: usize = 16 << 10;
 /// Lines of one host in a [`WINDOW`].
 const HOST_LINES_MAX: u32 = 1000;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Hosts that are told apart; others share the lines of one.
+/// Hosts with lines of their own; others share the lines of one.
 const HOSTS_MAX: usize = 4096;
 /// Characters of a reason: programs can say much when they fail.
 const REASON_LEN_MAX: usize = 1000;
@@ -58,7 +58,7 @@ pub(crate) struct Record {
     pub(crate) program: Option<Program>,
 }
 
-/// What the audit was told of a connection.
+/// The events of a connection that the audit has already.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Told {
     /// Nothing yet.
@@ -78,7 +78,7 @@ pub(crate) struct Program {
     sha256: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     function: Option<String>,
-    /// Calls of a prepared request that are told together.
+    /// The number of calls of a prepared request that share this line.
     #[serde(skip_serializing_if = "Option::is_none")]
     calls: Option<u64>,
     bytes: u64,
@@ -283,7 +283,8 @@ impl Audit {
         Ok(audit)
     }
 
-    /// What is told from now on goes to this file, and that a configuration was read. It is the last that another is told.
+    /// Writes to this file from now on, which begins with the event that a configuration was read, as the last line of
+    /// the old file does.
     pub(crate) fn reload(&self, file: AuditFile) -> io::Result<()> {
         let reload = || self.tell(Record { event: "reload", ..Record::default() });
         let path = file.0.as_ref().map(|(path, _)| path.clone());
@@ -334,7 +335,7 @@ impl Audit {
             return;
         }
         let peer = record.peer.clone().unwrap_or_default();
-        // What is left out is told with the next line of this address.
+        // The next line of this address has the number of those that were left out.
         if let Some(left_out) = self.strangers.admit(&peer, now) {
             self.lines.left_out(STRANGERS, left_out);
             self.lines.push(STRANGERS, self.named(record), now);
@@ -515,7 +516,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
-    /// Who tells does not wait for a disk: a pipe that nobody reads stands for one that hangs.
+    /// Those who report do not wait for a disk: a pipe that nobody reads acts as one that hangs.
     #[test]
     fn a_disk_that_hangs_holds_nobody_up_and_what_is_lost_is_counted() {
         let directory = tempfile::tempdir().unwrap();

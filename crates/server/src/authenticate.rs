@@ -1,4 +1,4 @@
-//! What authenticating hosts takes of a target: exponentiations and handshakes off the reactors.
+//! The work of authenticating hosts, off the reactors: exponentiations and handshakes.
 
 mod queue;
 
@@ -16,10 +16,10 @@ use crate::channel::{Shaking, TlsKeys};
 use crate::half_open::ConnectionSlot;
 use crate::shared::{Mailboxes, Message};
 
-/// Threads that compute: a queue of hosts that come at once goes on beside the reactors, not in their place.
+/// Threads that compute: hosts that come at once queue up beside the reactors, not in their place.
 const THREADS_MAX: usize = 2;
-/// Work that waits for a thread. What comes on top takes the place of work for an address that has more of it, or is refused; the
-/// connection of the one that goes is closed.
+/// Jobs that wait for a thread. One that comes on top takes the place of a job for an address that has more of them, or
+/// is refused; the connection of the one that goes is closed.
 const WAITING_MAX: usize = 1024;
 /// How long a thread rests after a job while functions run, in times of what the job took.
 const REST: u32 = 4;

@@ -1,6 +1,6 @@
-//! What to serve: a TOML file, flags, or both, checked before anything is opened.
+//! The configuration: a TOML file, flags, or both, checked before anything is opened.
 //!
-//! [`Settings`] is what a user wrote, in a file or as flags; every field may be absent.
+//! [`Settings`] is the user's text, in a file or as flags; every field may be absent.
 //! [`ServeConfig`] is what the target runs with. Flags win over the file; their volumes are added to it.
 //!
 //! ```
@@ -47,7 +47,7 @@ pub use moment::Moment;
 pub use quota::QuotaSpec;
 pub use security::{HostSpec, KeyFile, Requirement, Security, SecuritySettings, check_host_name};
 
-/// What a user wrote, in a file or as flags. What is absent gets a default in [`ServeConfig::resolve`].
+/// The user's text, in a file or as flags. Absent fields get a default in [`ServeConfig::resolve`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
@@ -63,7 +63,8 @@ pub struct Settings {
     pub hosts: Option<Vec<String>>,
     /// Listen beyond this machine although hosts are not authenticated.
     pub insecure: Option<bool>,
-    /// The user that a server becomes which root starts: a name, or `UID:GID`; absent: `diskside`, or whoever is fit.
+    /// The user that a server becomes which root starts: a name, or `UID:GID`; absent: `diskside`, or an account that
+    /// can open everything.
     pub user: Option<String>,
     /// Whether the server's process gives up what it does not need. Absent: yes.
     pub confine: Option<bool>,
@@ -79,7 +80,7 @@ pub struct Settings {
     /// The address at which the server tells what it does: a page for browsers, and numbers for Prometheus. Absent: nowhere.
     #[serde(default, deserialize_with = "address::parse_one")]
     pub metrics: Option<SocketAddr>,
-    /// Directories in which there may be exports and volumes later, when the configuration is read anew.
+    /// Directories in which there may be exports and volumes later, when the configuration is read again.
     pub reach: Option<Vec<PathBuf>>,
     /// Bounds of what peers can take.
     #[serde(default)]
@@ -93,7 +94,7 @@ pub struct Settings {
     /// The hosts that are known.
     #[serde(default, rename = "host")]
     pub known_hosts: Vec<HostSpec>,
-    /// What hosts may use; without any, each may use all that is served.
+    /// The rights of hosts; without any, each may use all that is served.
     #[serde(default, rename = "grant")]
     pub grants: Vec<GrantSpec>,
     /// How much hosts may take; without any, each what all may.
@@ -122,7 +123,7 @@ pub struct ServeConfig {
     /// Listen beyond this machine although hosts are not authenticated.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub insecure: bool,
-    /// The user that a server becomes which root starts; `None`: `diskside`, or whoever is fit.
+    /// The user that a server becomes which root starts; `None`: `diskside`, or an account that can open everything.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
     /// Whether the server's process gives up what it does not need. Only the command `diskside serve` does; see
@@ -153,7 +154,7 @@ pub struct ServeConfig {
     /// The hosts that are known.
     #[serde(rename = "host", skip_serializing_if = "Vec::is_empty")]
     pub known_hosts: Vec<HostSpec>,
-    /// What hosts may use; without any, each may use all that is served.
+    /// The rights of hosts; without any, each may use all that is served.
     #[serde(rename = "grant", skip_serializing_if = "Vec::is_empty")]
     pub grants: Vec<GrantSpec>,
     /// How much hosts may take; without any, each what all may.
@@ -321,7 +322,7 @@ impl ServeConfig {
         self.check_exports()
     }
 
-    /// Whether a host has to prove who it is. A list of names is no proof: anybody can claim one.
+    /// Whether hosts have to prove their identity. A list of names is not a proof: anybody can claim one.
     pub fn authenticates_hosts(&self) -> bool {
         self.security.require != Requirement::None
     }

@@ -1,4 +1,4 @@
-//! What the process of a server gives up, so that whoever gets the better of it has little.
+//! The privileges that a server's process drops, so that an attacker who takes it over has little.
 //!
 //! Users, capabilities, Landlock and system call filters are threads' own or once and for all, so their order matters:
 //!
@@ -67,10 +67,10 @@ pub struct Confinement {
     acts_as_others: bool,
 }
 
-/// Becomes the user that `config` names, and closes all files but those that a server of `config` opens later. `read_anew` are
-/// further files that it reads again when it is told to, and `connects_to` a port that it connects to.
+/// Becomes the user that `config` names, and closes all files except those that a server of `config` opens later.
+/// `read_anew` are further files that it reads again at a reload, and `connects_to` a port that it connects to.
 ///
-/// Call it before the process has other threads. What is open stays open.
+/// Call it before the process has other threads. Files that are open stay open.
 ///
 /// # Errors
 /// There is no such user, or the kernel refuses it.
@@ -173,7 +173,7 @@ fn acts_as_others(config: &ServeConfig) -> bool {
     config.exports.iter().any(|export| export.uid.is_some() || export.gid.is_some())
 }
 
-/// What root is to files: these go with root.
+/// The capabilities of root over files: these go with root.
 const OF_FILES: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::DAC_READ_SEARCH)

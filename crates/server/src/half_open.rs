@@ -1,5 +1,6 @@
-//! Connections whose hosts were not let in yet: they cost nothing but a connection, so whoever likes can make many. They are
-//! bounded, for each address and in all, and a new one always finds a place: the oldest of the address that has most goes.
+//! Connections whose hosts were not let in yet: they cost a peer nothing but a connection, so anybody can make many.
+//! They are bounded, for each address and in all, and a new one always finds a place: the oldest of the address that
+//! has most goes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -64,7 +65,7 @@ impl HalfOpen {
         (Entrant { table: Arc::clone(&self.table), address, number }, gone)
     }
 
-    /// Takes the one out that gives way to whoever comes; none if there is none.
+    /// Takes out the one that gives way to a new one; none if there is none.
     pub(crate) fn give_way(&self) -> Option<ConnectionSlot> {
         lock(&self.table).take_oldest_of_most()
     }
@@ -122,7 +123,7 @@ impl Drop for Entrant {
     }
 }
 
-/// What a machine has at least: of IPv6 a network of 64 bits.
+/// The addresses that belong to one machine at least: of IPv6 a network of 64 bits.
 fn of_one_machine(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::from((u128::from(address) >> 64 << 64).to_be_bytes()),

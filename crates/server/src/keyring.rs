@@ -85,7 +85,8 @@ impl KeyRing {
         })
     }
 
-    /// Who is let in by what when the clock shows this. A host whose keys have all ended must have a key, and has none.
+    /// The hosts that are let in, and by which keys, when the clock shows this. A host whose keys have all ended must
+    /// have a key, and has none.
     pub(crate) fn at(&mut self, clock: SystemTime) -> (Policy, TlsKeys) {
         self.good = self.good_at(clock);
         let mut tls = TlsKeys::default();
@@ -113,7 +114,8 @@ impl KeyRing {
         (policy, tls)
     }
 
-    /// Who is let in when the clock shows this, if that has changed: keys have ended, or are good again because the clock was set back.
+    /// The hosts that are let in when the clock shows this, if that has changed: keys have ended, or are good again
+    /// because the clock was set back.
     pub(crate) fn changed(&mut self, clock: SystemTime) -> Option<Changed> {
         let now = self.good_at(clock);
         let changed: Vec<_> = now.into_iter().filter(|(nqn, good)| self.good.get(nqn) != Some(good)).collect();

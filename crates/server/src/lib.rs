@@ -6,8 +6,8 @@
 //! | [`config`] | what to serve: a TOML file, flags, or both |
 //! | [`volume`] | a medium with a name, and what keeps its blocks whole |
 //! | [`export`] | directories served by name, and the file operations on them |
-//! | [`confine`] | what a server's process gives up |
-//! | [`service`] | what a service manager is told, and gives |
+//! | [`confine`] | the privileges that a server's process drops |
+//! | [`service`] | the messages to and from a service manager |
 //! | [`link`] | a connection in memory, for a host in the same process |
 //! | [`stats`] | counters per volume, host and reactor |
 //!
@@ -15,27 +15,27 @@
 //!
 //! 1. Bytes arrive in one of the reactor's shared receive buffers; the connection's machine
 //!    ([`diskside_nvme::controller`]) takes the command capsules out and checks them.
-//! 2. A read of a memory volume holds its blocks ([`volume::guard`]) and is answered with the place of its bytes. Any other
-//!    command becomes a task: it takes memory, holds its blocks, asks its [medium](volume::medium) and gives the ring what that
-//!    answers; when the ring is done, it goes on with what is left or ends.
+//! 2. A read of a memory volume holds its blocks ([`volume::guard`]) and is answered with the place of its bytes. Any
+//!    other command becomes a task: it takes memory, holds its blocks, asks its [medium](volume::medium) and gives the
+//!    ring the answer; when the ring is done, it continues with the rest or ends.
 //! 3. All answers that a connection has at the end of the reactor's turn leave in one `sendmsg`: headers from an arena,
-//!    data from where they are. When it is done, the memory and the blocks are given free.
+//!    data from where they are. When it is done, the memory and the blocks are released.
 //!
 //! # What is shared
 //!
-//! A connection stays with the reactor that it was given when it was accepted, the one with the fewest. The queues
-//! of one controller may therefore live on different reactors. These share the volumes and what the machines share
-//! (controllers, namespaces, events), which the path of a command reads without a lock. What two reactors do write
-//! both, if they work on the same volume at the same time, are the guards of its blocks.
+//! A connection stays with the reactor that it was given when it was accepted, the one with the fewest. The queues of
+//! one controller may therefore live on different reactors. These share the volumes and the machines' common state
+//! (controllers, namespaces, events), which the path of a command reads without a lock. Two reactors that work on the
+//! same volume at the same time both write only the guards of its blocks.
 //!
 //! # Order and durability
 //!
 //! * A read sees every write that was acknowledged before the read was sent, whichever queue or host wrote it.
 //!   Commands in flight at the same time have no order (NVMe promises none).
-//! * A logical block is atomic: whoever reads it while it is written sees it before or after, not in between.
-//! * What was acknowledged before an acknowledged Flush, or written with Force Unit Access, survives power loss. A
-//!   failed flush makes the volume refuse writes until it is opened again, because the kernel reports a lost write
-//!   only once.
+//! * A logical block is atomic: a read while it is written sees it before or after, not in between.
+//! * Writes that were acknowledged before an acknowledged Flush, or have Force Unit Access, survive power loss. A
+//!   failed flush makes the volume refuse writes until it is opened again, because the kernel reports a lost write only
+//!   once.
 //!
 //! # Bounds
 //!

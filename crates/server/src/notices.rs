@@ -15,7 +15,7 @@ pub(crate) struct Notices {
     left_out: AtomicU64,
 }
 
-/// What was told of one address.
+/// The notices about one address.
 #[derive(Debug)]
 struct Told {
     since: Instant,
@@ -56,7 +56,7 @@ impl Notices {
 /// Lines about one address in a [`WINDOW`].
 const LINES_MAX: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
-/// Addresses that are told apart.
+/// Addresses with notices of their own.
 const PEERS_MAX: usize = 1024;
 
 #[cfg(test)]

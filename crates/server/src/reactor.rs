@@ -315,12 +315,12 @@ impl Reactor {
         }
     }
 
-    /// Whether a connection that holds no memory waits for some: then those who do not let go of theirs must.
+    /// Whether a connection that holds no memory waits for some: then those who keep theirs must release it.
     fn is_starving(&self) -> bool {
         self.waiting_for_memory().any(|waits| waits.account.charged == 0)
     }
 
-    /// Whether one waits that could have some but for others.
+    /// Whether one waits that could have some if others held less.
     fn is_somebody_hungry(&self) -> bool {
         self.waiting_for_memory().any(|waits| self.core.memory.is_kept_from(&waits.account))
     }

@@ -1,4 +1,4 @@
-//! What a service manager is told, and gives: sd_notify(3), sd_watchdog_enabled(3), sd_listen_fds(3).
+//! The messages to and from a service manager: sd_notify(3), sd_watchdog_enabled(3), sd_listen_fds(3).
 //!
 //! The socket is connected before the process confines itself, and kept.
 
@@ -47,13 +47,13 @@ impl Service {
         self.tell(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// The configuration is read anew; [`ready`](Self::ready) ends it.
+    /// The configuration is read again; [`ready`](Self::ready) ends that.
     pub fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={}", now.tv_sec * 1_000_000 + now.tv_nsec / 1000));
     }
 
-    /// What is in flight is finished, and then the process ends. It is told once, however often it is said.
+    /// Commands in flight are finished, and then the process ends. One message is sent, however often this is called.
     pub fn stopping(&self) {
         self.stopping.call_once(|| self.tell("STOPPING=1\nSTATUS=finishing what is in flight"));
     }
@@ -86,7 +86,7 @@ fn connect(path: &OsStr) -> io::Result<UnixDatagram> {
 /// The sockets on which the service manager listens for this process.
 ///
 /// # Errors
-/// One of them is no listening socket of TCP.
+/// One of them is not a listening socket of TCP.
 pub fn inherited_listeners() -> io::Result<Vec<TcpListener>> {
     let mut given = listenfd::ListenFd::from_env();
     let count = given.len();

@@ -1,4 +1,4 @@
-//! What all reactors of a target share: read seldom, changed more seldom, never on the path of a command.
+//! The state that all reactors of a target share: read seldom, changed more seldom, never on the path of a command.
 
 use std::fmt;
 use std::io;
@@ -37,7 +37,7 @@ pub(crate) struct Shared {
     /// What computes, if there is a compute namespace.
     pub(crate) compute: Option<Arc<Compute>>,
     pub(crate) exports: Arc<Exports>,
-    /// Who is told of what hosts do.
+    /// Hears what hosts do.
     pub(crate) audit: Arc<Audit>,
     pub(crate) names: Arc<KnownNames>,
     /// What hosts may use.
@@ -139,7 +139,7 @@ impl Shared {
 /// Calls of a host that has one at a time come again sooner than this.
 const CROWDED_LATELY: Duration = Duration::from_millis(10);
 
-/// What a reactor is told by other threads.
+/// Messages of other threads to a reactor.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Accept connections on these sockets.

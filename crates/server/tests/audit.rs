@@ -104,7 +104,7 @@ fn what_hosts_do_is_told_by_name_and_strangers_have_few_lines() {
     ann.load(201, object("grep")).fails_with(Status::OPERATION_DENIED.dnr());
     assert_eq!(lines(&path, "program.load", 2)[1]["reason"], "this host may not run this program");
 
-    // The file that was moved away is made anew by a reload.
+    // A reload makes the file again that was moved away.
     let old = directory.path().join("audit.jsonl.1");
     std::fs::rename(&path, &old).unwrap();
     running.handle().reload_hosts(&telling(&path, &other)).unwrap();
@@ -142,9 +142,9 @@ fn what_is_beyond_a_quota_leaves_a_few_lines() {
     assert_eq!((lines(&path, "quota", 10).len(), running.handle().stats().audit_lines_left_out), (10, 40));
 }
 
-/// Loads that were refused before their object was looked at left no line, no call of a prepared request did, and an
-/// Execute Program was told to have read nothing.
-/// A host that tried one volume after the other, and what it may only read, left no line: only connections and programs did.
+/// Loads that were refused before their object was read left no line, and neither did calls of a prepared request; the
+/// line of an Execute Program said that it had read nothing. A host that tried one volume after the other, and to write
+/// what it may only read, left no line: only connections and programs did.
 #[test]
 fn what_a_host_has_no_right_to_leaves_a_few_lines() {
     let directory = tempfile::tempdir().unwrap();
@@ -170,7 +170,7 @@ fn what_a_host_has_no_right_to_leaves_a_few_lines() {
     let request = FunctionRequest { pind, ..ann.over("wc", &[], 4096) };
     ann.is_refused(FunctionKind::Read, &request, Status::NO_PROGRAM.dnr(), "");
     assert!(told(4).starts_with(&format!("to run program {pind}, sha256:")), "{}", told(4));
-    // What never was is no denial, and a host that goes on has ten lines a minute.
+    // A volume that never was is not a denial, and a host that tries on has ten lines a minute.
     ann.queue.read(9, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
     for _ in 0..50 {
         ann.queue.read(7, 0, 1).fails_with(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
@@ -216,8 +216,8 @@ fn what_is_refused_and_what_was_prepared_is_told_too() {
     );
 }
 
-/// Who was refused while the secure channel was made left no line, and who had proved with it who it is was told to be nobody
-/// in particular.
+/// A host that was refused while the secure channel was made left no line, and one that had proved its identity with it
+/// was nobody in particular in the file.
 #[test]
 fn hosts_of_tls_are_told_with_what_they_proved_and_without() {
     let directory = tempfile::tempdir().unwrap();

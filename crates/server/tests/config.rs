@@ -1,4 +1,4 @@
-//! Configurations: what users write, and what they are told when it cannot be.
+//! Configurations: users' texts, and the errors where they are wrong.
 
 use diskside_server::config::{ServeConfig, Settings, Size, VolumeSpec};
 
@@ -113,7 +113,7 @@ fn what_is_wrong_is_said_with_its_place() {
     }
 }
 
-/// Whoever reached the port of a server could use all that it served, and one flag was enough to be reached by all.
+/// Anybody who reached the port of a server could use all that it served, and one flag was enough to be reached by all.
 #[test]
 fn listening_beyond_this_machine_is_refused_unless_it_is_said_to_be_insecure() {
     for local in ["127.0.0.1:1", "127.8.9.1:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
@@ -127,7 +127,7 @@ fn listening_beyond_this_machine_is_refused_unless_it_is_said_to_be_insecure() {
         let config = resolve(&(listen + "insecure = true")).unwrap();
         assert_eq!(resolve(&config.to_toml()).unwrap(), config, "it is printed");
     }
-    // A list of names lets in whoever claims one.
+    // A list of names lets in anybody who claims one.
     resolve("listen = ['0.0.0.0:1']\nhosts = ['nqn.2026-11.org.example:a']").unwrap_err();
 }
 
@@ -220,7 +220,8 @@ fn exports_and_volumes_are_beside_the_file_too() {
     assert_eq!(paths, [&beside("disk.img"), &lossy, "/disk.img", "mem:1MiB", "https://example.org/disk.img"]);
 }
 
-/// A word that was misspelt in the third grant was told with the line of the first, and a function that does not exist was granted.
+/// The error of a misspelt word in the third grant had the line of the first, and a function that does not exist was
+/// granted.
 #[test]
 fn what_is_wrong_about_one_of_several_grants_is_told_with_its_line() {
     let text = format!(

@@ -1,4 +1,4 @@
-//! What hosts are told: where the subsystem is, and what has changed.
+//! The discovery log: where the subsystem is, and what has changed.
 
 mod common;
 

@@ -1,5 +1,6 @@
-//! What one host, or one with many names, makes a target hold: as much as the target's settings say, whatever it sends and
-//! whatever it does not read, while another host works on. In a process of its own, whose memory is measured.
+//! The memory that one host, or one with many names, makes a target hold: as much as the target's settings say,
+//! whatever it sends and whatever it does not read, while another host works. In a process of its own, whose memory is
+//! measured.
 
 #[path = "compute/client.rs"]
 #[allow(dead_code, reason = "each test is a crate of its own and uses its part")]

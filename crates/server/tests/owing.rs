@@ -66,7 +66,7 @@ fn broken_peers_write_a_bounded_log() {
     for _ in 0..100 {
         let mut stream = common::tcp(running.handle().local_addresses()[0]);
         std::io::Write::write_all(&mut stream, &[IcReq::new(false, false).as_bytes(), &[0xff; 128]].concat()).unwrap();
-        // It is told, and closed.
+        // It gets an error, and is closed.
         drop(std::io::Read::read_to_end(&mut stream, &mut Vec::new()));
     }
     assert_eq!(running.handle().stats().log_lines_left_out, 90);

@@ -202,8 +202,8 @@ fn memory_stays_in_its_bound_and_commands_wait() {
     let stats = running.handle().stats();
     assert!(stats.reactors[0].memory_waits > 0, "{stats:?}");
     assert!(stats.reactors[0].memory_held_bytes <= 8 << 20, "{stats:?}");
-    // All of them at once. One after the other, those that were read last were given up on a busy machine: who reads nothing for
-    // two seconds, while somebody waits that holds nothing, is.
+    // All of them at once. One after the other, the last ones were disconnected on a busy machine, because they read
+    // nothing for two seconds while somebody waited that held nothing.
     std::thread::scope(|scope| {
         for queue in &mut queues {
             scope.spawn(|| (0..60).for_each(|cid| drop(queue.wait(cid + 1).unwrap().ok())));

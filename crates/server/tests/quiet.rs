@@ -1,4 +1,4 @@
-//! What ends in good order is not worth a warning. Alone in its process, whose warnings it counts.
+//! An end in good order is not worth a warning. Alone in its process, whose warnings it counts.
 
 mod common;
 
@@ -41,7 +41,7 @@ impl Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut words = Words(String::new());
         event.record(&mut words);
-        // Of the machine, not of hosts.
+        // A warning about the machine, not about hosts.
         if !words.0.contains("instead of io_uring") {
             WARNINGS.lock().unwrap().push(words.0);
         }

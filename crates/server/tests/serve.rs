@@ -134,7 +134,7 @@ fn faults_of_the_medium_have_the_status_of_their_kind() {
     queue.read(2, 0, 1).ok();
     queue.write(3, 0, &data).ok();
     queue.flush(3).fails_with(Status::WRITE_FAULT);
-    // What was acknowledged may be lost: a later flush must not say otherwise.
+    // Acknowledged writes may be lost: a later flush must not say otherwise.
     queue.flush(3).fails_with(Status::WRITE_FAULT);
     queue.write(3, 0, &data).fails_with(Status::WRITE_FAULT);
     queue.read(3, 0, 1).ok();

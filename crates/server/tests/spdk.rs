@@ -1,4 +1,4 @@
-//! What SPDK's host sends, command by command, to a server with all that it serves by default.
+//! The commands of SPDK's host, one by one, sent to a server with all that it serves by default.
 //!
 //! SPDK v23.05 could not use such a server: it enables every command set (CC.CSS 110b), lists the namespaces, and gave the
 //! controller up since Identify Namespace failed for those of memory and programs. Its tools name no host unless they are
@@ -165,7 +165,7 @@ fn the_number_of_queues_is_settled_once_there_is_one() {
     assert_eq!(still.result, u64::from(four), "what was granted stays");
 }
 
-/// Whoever has a list of hosts wants to know who comes.
+/// An operator who has a list of hosts wants to know who comes.
 #[test]
 fn a_host_without_a_name_is_let_in_only_where_names_decide_nothing() {
     let running = serve();

@@ -27,7 +27,7 @@ fn random_commands_leave_what_the_specification_says() {
     }
 }
 
-/// What the fuzzer begins with: inputs that reach something of their own.
+/// The first inputs of the fuzzer: each reaches something of its own.
 #[test]
 fn kept_inputs_leave_it_too() {
     let lab = Lab::new();

@@ -1,15 +1,15 @@
 //! Hosts, connections and the tag table under a seeded scheduler: function commands byte by byte.
 //!
 //! Each seed is one world: a host that loads a program, activates it, prepares requests, makes calls that read and that
-//! write, cancels and aborts them, over an admin and some I/O connections of one controller at a time; the same machines as
-//! everywhere on both ends. What the network does is the simulation's of `nvme`: bytes are split anywhere, delayed, damaged
-//! or lost where digests notice it, and connections die at any moment. Engines are part of the scheduler: a call makes a
-//! piece of its result, writes one, or reads a piece of its input, whenever chance says so.
+//! write, cancels and aborts them, over an admin and some I/O connections of one controller at a time; the same
+//! machines as everywhere on both ends. The simulation of `nvme` is the network: bytes are split anywhere, delayed,
+//! damaged or lost where digests notice it, and connections die at any moment. Engines are part of the scheduler: a
+//! call makes a piece of its result, writes one, or reads a piece of its input, at random.
 //!
-//! What must hold: every command ends exactly once; a command fails only for a reason; a result, and what was written, is
-//! what its function makes, or its call was cancelled and it is the start of that; after a cancel that waited nothing of
-//! the call runs or writes; and when a host is gone, in whatever moment, no tag, command, byte or call of it is left, and
-//! none of its programs.
+//! These hold: every command ends exactly once; a command fails only for a reason; results and written bytes are what
+//! the function makes, or the call was cancelled and they are the start of that; after a cancel that waited nothing of
+//! the call runs or writes; and when a host is gone, at whatever moment, no tag, command, byte or call of it is left,
+//! and none of its programs.
 //!
 //! `DISKSIDE_SIM_SEED=n` runs one seed and prints what happens, `DISKSIDE_SIM_SEEDS=n` so many.
 
@@ -128,7 +128,7 @@ fn a_hundred_seeds() {
     assert!(total.writes > 3 * total.worlds, "{total:?}");
 }
 
-/// Worlds in which all goes well, but for one connection that is lost: early, late, and everywhere between.
+/// Worlds in which all goes well, except that one connection is lost: early, late, and everywhere between.
 #[test]
 fn a_connection_may_be_lost_at_any_step() {
     let engines = Engines::new();

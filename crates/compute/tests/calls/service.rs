@@ -53,7 +53,7 @@ pub(super) struct Service {
     ran: Vec<Call>,
     /// What calls wrote, by tag.
     media: BTreeMap<u64, Vec<u8>>,
-    /// Calls that were told to stop and of which nothing may be written any more: their host is gone, or knows.
+    /// Calls that must write nothing any more: their host is gone, or heard that they were stopped.
     fenced: BTreeSet<u64>,
 }
 
@@ -80,7 +80,7 @@ struct Job {
     made: usize,
 }
 
-/// What a request of these worlds says: its result's and its input's length, and a seed.
+/// The arguments of a request in these worlds: its result's and its input's length, and a seed.
 pub(super) fn args(result_len: u64, input_len: u64, seed: u64) -> Vec<u8> {
     [result_len, input_len, seed].iter().flat_map(|word| word.to_le_bytes()).collect()
 }

@@ -6,8 +6,9 @@
 //! wait and run; and calls go through the queues of the pool. A model that is no more than what the specification says
 //! tells what each command is answered, and everything is compared after each step.
 //!
-//! What must hold: a program is what its owner loaded, and goes with the owner's last controller; a call runs what was
-//! there when it came, which is not unloaded meanwhile; hosts stay within their bounds and take turns; and when all have gone, nothing is left.
+//! These hold: a program is what its owner loaded, and goes with the owner's last controller; a call runs the program
+//! that was there when it came, which is not unloaded meanwhile; hosts stay within their bounds and take turns; and
+//! when all have gone, nothing is left.
 //!
 //! `DISKSIDE_SIM_SEED=n` runs one seed, `DISKSIDE_SIM_SEEDS=n` so many.
 
@@ -48,13 +49,13 @@ const CALLS: PoolLimits = PoolLimits {
     parked_max: 0,
 };
 
-/// What all worlds share: verifying the shipped programs takes long.
+/// The part that all worlds share: verifying the shipped programs takes long.
 struct Shared {
     engine: Engine,
     programs: Programs,
     /// Index of the first program that is not shipped.
     first: u16,
-    /// What hosts load: two good programs, and one that is none.
+    /// The objects that hosts load: two good programs, and one that is invalid.
     objects: Vec<Vec<u8>>,
     /// Keeps what was verified of them, so that loading them again is quick.
     _verified: Vec<Arc<LoadedProgram>>,
@@ -342,7 +343,7 @@ impl<'a> World<'a> {
         let bad = self.shared.objects.len() - 1;
         let late = !self.model.is_verifying(slot, ticket);
         let wanted = self.model.verify(slot, ticket, bad);
-        // What is no program is told so, wherever it would have gone.
+        // An invalid program is refused, wherever it would have gone.
         match done {
             Ok(()) => assert_eq!(wanted, Ok(())),
             Err(problem) => assert_eq!(wanted, Err(problem.status), "{:?}", problem.record),

@@ -103,7 +103,7 @@ impl Model {
         matches!(self.slots[slot], ModelSlot::Verifying { ticket, .. } if ticket == number)
     }
 
-    /// A verification ends; `bad` is the object that is no program.
+    /// A verification ends; `bad` is the object that is not a valid program.
     pub(super) fn verify(&mut self, slot: usize, number: u64, bad: usize) -> Done<()> {
         match self.slots[slot] {
             ModelSlot::Verifying { owner, object, len, ticket } if ticket == number => {

@@ -121,7 +121,7 @@ pub enum CallError {
         /// What its author, or the caller, can do.
         remedy: String,
     },
-    /// What a part of the request gave is no sequence of results.
+    /// A part of the request did not give a sequence of results.
     #[error("{part}: {error}")]
     Frames {
         /// Of which source.
@@ -237,7 +237,7 @@ impl std::fmt::Display for Place {
     }
 }
 
-/// What a user can do about a trap that is no mistake of the function's.
+/// The user's remedy for a trap that is not the function's fault.
 fn remedy_of(trap: &Trap) -> &'static str {
     match trap.kind {
         TrapKind::Budget => "; --budget gives each run more",

@@ -66,7 +66,7 @@ fn user_store() -> Option<PathBuf> {
 /// Input after which it is worth a look into the store.
 const LOOK_INPUT_LEN_MIN: u64 = 1 << 20;
 
-/// What became of programs: those that LLVM was asked for, and those that are too long.
+/// The programs that LLVM was asked for, and those that are too long.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct CodeStats {
     /// Which program runs in a plainer form than others, and why: the last one.
@@ -75,7 +75,7 @@ pub struct CodeStats {
     pub llvm_compiled: u64,
     /// Taken from the store.
     pub llvm_loaded: u64,
-    /// Not compiled: another tier goes on.
+    /// Not compiled: another tier continues.
     pub llvm_failed: u64,
     /// Why the last of these was not.
     pub llvm_last_failure: Option<String>,
@@ -131,7 +131,7 @@ struct Job {
     name: String,
     /// Whether to compile what the store has not.
     compile: bool,
-    /// Of the call that asked first.
+    /// The turns of the call that asked first.
     turns: Option<Arc<dyn Turns>>,
 }
 

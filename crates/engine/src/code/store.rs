@@ -1,9 +1,9 @@
 //! Compiled code on disk, so that a restart is warm.
 //!
-//! A private directory, a file for each program, named by a hash of what the code depends on: the text
-//! that was compiled, the processor, the compiler. All of that is in the file as well, and compared: who
-//! makes two programs with one hash gets nothing by it. A file that is not ours alone, or not whole, is
-//! no file. Files get their names when they are whole.
+//! A private directory with a file for each program, named by a hash of everything that the code depends on: the text
+//! that was compiled, the processor, the compiler. The file contains all of that as well, and it is compared: two
+//! programs with one hash gain nothing. A file that others could have written, or that is not whole, is ignored. Files
+//! get their names when they are whole.
 
 use diskside_outfile::write_private;
 use diskside_sbpf_llvm::Compiler;
@@ -142,7 +142,7 @@ fn is_ours_alone(metadata: &Metadata) -> bool {
     metadata.uid() == rustix::process::geteuid().as_raw() && metadata.mode() & 0o077 == 0
 }
 
-/// What code depends on besides its text: the processor's features, and the compiler.
+/// The inputs of code besides its text: the processor's features, and the compiler.
 fn machine(compiler: &Compiler) -> std::io::Result<String> {
     let info = std::fs::read_to_string("/proc/cpuinfo")?;
     let line = |name: &str| info.lines().find(|l| l.starts_with(name)).unwrap_or_default();

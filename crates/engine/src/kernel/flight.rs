@@ -283,7 +283,7 @@ impl Flight {
             self.take_back(operation, own, buffer);
         }
         if !goes_on && operation.moved < operation.len {
-            // A device that takes nothing is no end.
+            // A device that takes no bytes has failed; it is not at its end.
             let errno = (operation.direction == Direction::Write).then_some(Errno::IO);
             self.end(operation, errno);
         }
@@ -311,7 +311,8 @@ impl Flight {
         operation.state = State::Ended(result);
     }
 
-    /// Does what is due, and listens to whoever does something for it: also to those that were asked just now, for a next step.
+    /// Does what is due, and takes the completions of those who do something for it: also of those that were asked just
+    /// now, for a next step.
     fn poll(&mut self, now: Instant) {
         let unheard = |it: &Operation| matches!(it.state, State::Elsewhere { is_heard: false, .. });
         loop {
@@ -512,7 +513,7 @@ impl Operation {
 }
 
 impl Flight {
-    /// What was begun goes to the kernel now: the program may compute for long.
+    /// The kernel gets what was begun now: the program may compute for long.
     fn submit(&mut self) {
         if let Some(ring) = &mut self.ring {
             // What cannot be submitted now the next wait submits.

@@ -21,7 +21,7 @@ pub(super) struct Operation {
     pub(super) len: u64,
     /// Bytes that are done, from the offset on.
     pub(super) moved: u64,
-    /// What is written, or what was read so far. `None` while a step has it.
+    /// The bytes that are written, or were read so far. `None` while a step has them.
     pub(super) bytes: Option<Buffer>,
     pub(super) state: State,
     pub(super) began: Instant,
@@ -57,7 +57,7 @@ pub(super) struct Step {
     pub(super) len: usize,
     /// Whether the step passes the page cache by.
     pub(super) direct: bool,
-    /// Of the file before a slice was read.
+    /// The version of the file before a slice was read.
     pub(super) version: Option<u64>,
 }
 
@@ -73,7 +73,7 @@ pub(super) enum Way {
 }
 
 impl Operation {
-    /// Where it goes on, and how much there is.
+    /// Where it continues, and how much is left.
     pub(super) fn rest(&self) -> (u64, u64) {
         (self.offset + self.moved, self.len - self.moved)
     }
@@ -87,7 +87,7 @@ impl Operation {
         let is_direct = is_whole && policy != DirectPolicy::Off;
         let (way, start, end) = match self.direction {
             _ if is_direct => (Way::Straight, at, at + rest),
-            // What is written byte by byte keeps its neighbours: that is the file's to see to.
+            // Bytes beside those that are written stay as they are: the file takes care of that.
             Direction::Write if policy == DirectPolicy::All => (Way::Straight, at, at + rest),
             Direction::Write => (Way::Straight, at, (first + slice_len).min(at + rest)),
             Direction::Read if policy == DirectPolicy::All && last - first > slice_len => (Way::Around, first, last),

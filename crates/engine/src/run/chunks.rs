@@ -36,7 +36,7 @@ pub(super) struct Chunks<'a> {
 struct Opening<'a> {
     named: std::slice::Iter<'a, Source>,
     many: Option<&'a dyn Sources>,
-    /// Of the next source.
+    /// The index of the next source.
     index: u32,
 }
 
@@ -101,7 +101,7 @@ enum Windows {
         left: Option<(Chunk, usize)>,
         /// The byte before the first window, which tells whether a record begins there, was read with it.
         has_lead: bool,
-        /// Where the range ends, if the source goes on behind it.
+        /// Where the range ends, if the source continues behind it.
         goes_on: Option<u64>,
     },
     Memory {
@@ -127,12 +127,12 @@ struct Open {
 /// How long a piece may become.
 struct Room {
     len: usize,
-    /// Who may give more; `None`: there is as much as a piece may have.
+    /// Where more memory comes from; `None`: there is as much as a piece may have.
     growth: Option<Arc<dyn Growth>>,
 }
 
-/// Windows that are read ahead, besides one for each thread, unless a call says otherwise: one on its way there, one whose last
-/// record goes on, and two being read.
+/// Windows that are read ahead, besides one for each thread, unless a call says otherwise: one on its way there, one
+/// whose last record continues, and two being read.
 pub const DEPTH: usize = 4;
 
 /// The most windows that a call may have read ahead, besides one for each thread.
@@ -205,7 +205,7 @@ impl<'a> Chunks<'a> {
             windows,
             stream,
             open: None,
-            // A window, and the end of a record that goes on in the next: the usual.
+            // A window, and the end of a record that continues in the next: the usual.
             room: Room { len: 2 * self.window_len(), growth: self.call.growth.clone() },
             is_done: false,
         })
@@ -277,7 +277,7 @@ impl Iterator for Chunks<'_> {
 }
 
 impl Current<'_> {
-    /// What whoever runs the function has to know of a source that was read to its end.
+    /// A warning for the user about a source that was read to its end.
     fn warning(&self) -> Option<String> {
         let warning = self.stream.as_ref()?.warning()?;
         Some(format!("{}: {warning}", self.name))
@@ -384,7 +384,7 @@ impl Current<'_> {
         (from < chunk.len()).then_some(from)
     }
 
-    /// Where the last record of a window begins, counted from `from`, if it goes on behind the window.
+    /// Where the last record of a window begins, counted from `from`, if it continues behind the window.
     fn open_record(&self, chunk: &Chunk, from: usize, is_last: bool) -> Option<usize> {
         let Windows::Ahead { goes_on, .. } = &self.windows else { unreachable!("only what is read has windows") };
         let is_end = is_last && goes_on.is_none();
@@ -460,7 +460,7 @@ impl Current<'_> {
             if len > self.pieces.len_bytes {
                 self.pieces.check_len(self.call.function, &self.name, None)?;
             }
-            // Of a stream nobody knows how long it is.
+            // The length of a stream is unknown.
             let is_stream = self.request.end == u64::MAX;
             if is_stream { len.next_power_of_two() } else { (self.request.end - self.request.start) as usize }
         } else {
@@ -501,7 +501,7 @@ impl Current<'_> {
         let is_last = match &self.windows {
             Windows::Memory { bytes, .. } => end == bytes.len() as u64,
             Windows::Encoded { .. } => true,
-            // Of a stream only its last window tells.
+            // The last window of a stream shows that it has ended.
             Windows::Ahead { reader, left, .. } if self.request.end == u64::MAX => reader.has_ended() && left.is_none(),
             Windows::Ahead { .. } => end >= self.request.end,
         };

@@ -39,7 +39,7 @@ pub struct Traversal {
     result_len: usize,
 }
 
-/// What the program is given; writable memory of a program is aligned.
+/// The context of the program; writable memory of a program is aligned.
 enum Context {
     Traverse(Box<Aligned<DsTraverse>>),
     Xrp(Box<Aligned<BpfXrp>>),
@@ -77,12 +77,12 @@ impl Traversal {
         }
     }
 
-    /// Lets somebody stop it, now and when it begins anew.
+    /// Makes it stoppable, now and when it begins again.
     pub fn stop_with(&mut self, cancel: CancelToken) {
         self.cancel = Some(cancel);
     }
 
-    /// Begins anew; what was before is forgotten.
+    /// Begins again, and forgets what was before.
     ///
     /// # Errors
     /// What is wrong with the request, as hop 0, or with the first step when it needs no data.
@@ -117,10 +117,10 @@ impl Traversal {
         Some(read)
     }
 
-    /// Runs the step that is given the bytes of the oldest read that was taken.
+    /// Runs the step that gets the bytes of the oldest read that was taken.
     ///
     /// # Errors
-    /// What was wrong with the step. The traversal is over then.
+    /// The step failed, and why. The traversal is over then.
     ///
     /// # Panics
     /// If no read was taken, or the bytes are not as many as were asked for: that is the driver's part.
@@ -317,8 +317,8 @@ impl Context {
         }
     }
 
-    /// Sets what holds for one step. Every field that the program is told is set, since `next[n]` of
-    /// a step may have been written beyond `next`.
+    /// Sets what is valid for one step. Every field that the program reads is set, since `next[n]` of a step may have
+    /// been written beyond `next`.
     #[inline]
     fn fill(&mut self, read: &TraverseRead, hop: u32) -> &mut [u8] {
         match self {

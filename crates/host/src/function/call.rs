@@ -36,14 +36,15 @@ impl CallHandle {
         self.tag
     }
 
-    /// Asks the target to stop the call, and waits for nothing: that it has stopped is told by its outcome, after which
-    /// nothing of it runs or writes. Of a call that is over it changes nothing.
+    /// Asks the target to stop the call, and does not wait: the outcome says that it has stopped, after which nothing
+    /// of it runs or writes. A call that is over does not change.
     pub fn cancel(&self) {
         self.asked.store(true, Ordering::Relaxed);
         self.send();
     }
 
-    /// A Cancel that overtook its request found nothing to stop: whoever hears that the call goes on asks again.
+    /// A Cancel that overtook its request found nothing to stop: the caller who learns that the call continues asks
+    /// again.
     pub(super) fn cancel_again(&self) {
         if self.asked.load(Ordering::Relaxed) {
             self.send();
@@ -73,7 +74,7 @@ impl RemoteCall {
         Self { future: Some(future), handle }
     }
 
-    /// What stops it, for others than its owner; `None` if it cannot be stopped.
+    /// Stops the call, for others than its owner; `None` if it cannot be stopped.
     #[must_use]
     pub fn handle(&self) -> Option<CallHandle> {
         self.handle.clone()

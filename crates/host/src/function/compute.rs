@@ -43,7 +43,7 @@ const ERROR_RECORDS: u32 = 8;
 
 /// Bytes of a log page that are read at once, before its length is known.
 const LOG_FIRST_LEN: usize = 4096;
-/// How often the list of programs is read anew that changed meanwhile.
+/// How often the list of programs is read again when it changed meanwhile.
 const DIRECTORY_TRIES: usize = 100;
 /// What a load is answered whose index somebody else was faster to take.
 const COLLISIONS: [Status; 3] =

@@ -23,7 +23,7 @@ use crate::task::drive;
 
 /// Bytes of a listing that are asked for at once.
 const LISTING_LEN: u32 = 256 << 10;
-/// Bytes of what a pattern means that are asked for at once: the target looks for where it goes on each time.
+/// Bytes of a pattern's matches that are asked for at once: the target looks for the place to continue each time.
 const FOUND_LEN: u32 = 1 << 20;
 /// Bytes of one read, and of one write: a request is at most 256 KiB long.
 const READ_LEN_BYTES: usize = 1 << 20;
@@ -150,7 +150,7 @@ impl Files {
         })
     }
 
-    /// What is known of the file at `path`, which starts with an export's name. Follows symbolic links.
+    /// The metadata of the file at `path`, which starts with an export's name. Follows symbolic links.
     pub fn stat(&self, path: &[u8]) -> Result<FileInfo, FunctionError> {
         block_on(self.info(path))
     }
@@ -165,7 +165,7 @@ impl Files {
         })
     }
 
-    /// What the directory at `path` holds, in no order; an error if that is more than a million entries.
+    /// The entries of the directory at `path`, in no order; an error if there are more than a million.
     pub fn list(&self, path: &[u8]) -> Result<Vec<Listed>, FunctionError> {
         let of = format!("{}: {}", self.target(), String::from_utf8_lossy(path));
         gather(&of, ListBounds::default(), |cursor| {
@@ -175,8 +175,9 @@ impl Files {
         })
     }
 
-    /// What a pattern means: a path with `*`, `?`, `[…]` and `**`; in the order of the bytes of names. With
-    /// [`RECURSIVE`](FileFlags::RECURSIVE), of a directory the files below it. An error if that is more than a million.
+    /// The matches of a pattern: a path with `*`, `?`, `[…]` and `**`; in the order of the bytes of names. With
+    /// [`RECURSIVE`](FileFlags::RECURSIVE), the files below a directory, too. An error if there are more than a
+    /// million.
     pub fn find(&self, pattern: &[u8], flags: FileFlags) -> Result<Vec<Found>, FunctionError> {
         let of = format!("{}: {}", self.target(), String::from_utf8_lossy(pattern));
         search(&of, ListBounds::default(), |after| {
@@ -305,8 +306,8 @@ impl RemoteFile {
         *self.inner.info.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the place of a handle that the target has forgotten. What was written through that and not flushed may be
-    /// gone, and a flush through this one cannot tell: so its next one fails.
+    /// Replaces a handle that the target has forgotten. Bytes that were written through that and not flushed may be
+    /// gone, and a flush through this one cannot tell: so its next flush fails.
     pub fn succeeds(&self, before: &Self) {
         let [unsynced, at_risk] = [&before.inner.unsynced, &before.inner.at_risk].map(|it| it.load(Ordering::SeqCst));
         self.inner.at_risk.store(unsynced || at_risk, Ordering::SeqCst);
@@ -427,7 +428,7 @@ impl RemoteFile {
                         break;
                     }
                     if result.len() < part {
-                        // The end, or as much as the target gives at once: go on behind it.
+                        // The end, or as much as the target gives at once: continue behind it.
                         parts.clear();
                         asked = done;
                     }

@@ -1,7 +1,8 @@
-//! Lists that a target gives page by page: its exports, and what a directory holds.
+//! Lists that a target gives page by page: its exports, and entries of a directory.
 //!
-//! A target says itself where a list goes on, and when it is over. One that never does shall not fill this host's memory
-//! or keep its caller for ever: entries and bytes are bounded, and a page has to lead on from where it was asked for.
+//! A target says itself where a list continues, and when it is over. One that never does must not fill this host's
+//! memory or keep its caller for ever: entries and bytes are bounded, and a page has to lead on from where it was asked
+//! for.
 
 use diskside_wire::file::{DirEntry, Export, FoundFile};
 
@@ -29,7 +30,7 @@ pub(super) trait Entry: Sized {
     /// Entries of such a list, in words.
     const WHAT: &'static str;
 
-    /// The entries of a page, each with where the list goes on behind it.
+    /// The entries of a page, each with where the list continues behind it.
     fn parse(page: &[u8]) -> impl Iterator<Item = Result<(u64, Self), FunctionError>>;
 }
 

@@ -64,7 +64,7 @@ impl Prepared {
     }
 
     /// As [`call`](Self::call), on the queue of this volume, which its owner turns. The request was prepared on the
-    /// same connection. It leaves with the volume's next turn, and its outcome is taken in by whoever polls it.
+    /// same connection. It leaves with the volume's next turn, and the thread that polls it takes its outcome in.
     ///
     /// # Panics
     /// If `args` are longer than 16 bytes.

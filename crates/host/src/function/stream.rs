@@ -31,7 +31,7 @@ const WAIT_MS: u32 = 8_000;
 pub struct CallOutcome {
     /// The result.
     pub result: Vec<u8>,
-    /// What the target says of the call: times, bytes read and written, log lines.
+    /// The target's report of the call: times, bytes read and written, log lines.
     pub trailer: Trailer,
     /// From the request to the end of the result.
     pub total: Duration,
@@ -60,7 +60,7 @@ pub struct ResultStream {
     trailer: Option<Trailer>,
     /// The target said that the call has ended, without its trailer.
     ended: Ended,
-    /// Of the call, until its result ends.
+    /// The span of the call, until its result ends.
     span: Span,
 }
 
@@ -161,7 +161,7 @@ impl ResultStream {
         self.tag
     }
 
-    /// What stops the call, for others than whoever reads its result.
+    /// Stops the call, for others than the reader of its result.
     #[must_use]
     pub fn handle(&self) -> CallHandle {
         self.handle.clone()

@@ -10,7 +10,7 @@ use super::MountedFile;
 use super::place::PlaceAtTarget;
 use crate::function::{CallHandle, CallOutcome, Compute, FunctionError};
 
-/// Runs functions over a mounted file at its target. The target is told where the file is when that changes.
+/// Runs functions over a mounted file at its target, which gets the file's layout when that changes.
 #[derive(Debug)]
 pub struct MountedCalls {
     file: Arc<MountedFile>,

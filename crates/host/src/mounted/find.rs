@@ -37,8 +37,8 @@ pub fn volume_urls(place: &Place) -> Result<Vec<Url>, Refusal> {
     }
 }
 
-/// The URL of the volume behind a file that a loop device shows; `None`: it is no attached volume, the process that
-/// attached it died, or it is not the caller's to know.
+/// The URL of the volume behind a file that a loop device shows; `None`: it is not an attached volume, the process that
+/// attached it died, or the caller may not know it.
 #[must_use]
 pub fn attached_url(backing_file: &Path) -> Option<String> {
     if backing_file.file_name()? != ATTACHED_VOLUME || !backing_file.starts_with(ATTACHED_DIRECTORY) {

@@ -1,4 +1,4 @@
-//! What a target is told of where files are.
+//! The layouts of files that a target gets.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::volume::Volume;
 #[derive(Debug)]
 pub(super) struct PlaceAtTarget {
     compute: Compute,
-    /// Of the volume.
+    /// The volume's namespace ID.
     nsid: u32,
     id: u32,
     sent: Mutex<Sent>,

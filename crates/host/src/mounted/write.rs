@@ -21,7 +21,7 @@ use super::{MountedOptions, check_volume};
 use crate::function::{CallHandle, CallOutcome, Compute, FunctionError, ResultStream};
 use crate::volume::Volume;
 
-/// Output that is no longer comes back and is written here: that costs less than making the page cache let go of the
+/// Output of at most this length comes back and is written here: that costs less than making the page cache release the
 /// file, and needs no proof.
 pub const RETURNED_LEN_MAX: u64 = 1 << 20;
 /// Why the volume writes nothing through a descriptor that the program has.
@@ -67,7 +67,7 @@ impl MountedWriter {
     /// Opens a file of `volume`, for functions that run by `compute`, which must be of the volume's subsystem.
     ///
     /// # Errors
-    /// Why its bytes cannot be written at the volume. The caller goes on with the file as it is.
+    /// Why its bytes cannot be written at the volume. The caller continues with the file as it is.
     pub fn open(path: &Path, volume: &Volume, compute: &Compute, options: &MountedOptions) -> Result<Self, Refusal> {
         let file = OpenOptions::new().read(true).write(true).open(path);
         let file = file.map_err(|e| Refusal::failed(&path.display().to_string(), e))?;
@@ -124,10 +124,10 @@ impl MountedWriter {
         &self.counters
     }
 
-    /// Runs a request whose output, `len_max` bytes at most, goes into the file from `offset` on. `input` is its source,
-    /// unless the request has others. With `durable` the output is on stable media in the end.
+    /// Runs a request whose output, `len_max` bytes at most, is written to the file from `offset` on. `input` is its
+    /// source, unless the request has others. With `durable` the output is on stable media in the end.
     ///
-    /// What the target may write is there before: a longer output, holes, and blocks that are shared or were never
+    /// The target may write only what is there before: a longer output, holes, and blocks that are shared or were never
     /// written are refused. Output of [`RETURNED_LEN_MAX`] at most comes back and is written here, wherever it goes.
     ///
     /// # Errors
@@ -265,7 +265,7 @@ impl MountedWriter {
     }
 }
 
-/// What became of a call: all its output is with the target.
+/// The end of a call: all its output is with the target.
 fn end_of(mut stream: ResultStream) -> Result<CallOutcome, FunctionError> {
     let started = std::time::Instant::now();
     while run_here(stream.next())?.is_some() {}

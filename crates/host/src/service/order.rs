@@ -8,7 +8,7 @@ pub(super) struct Record {
     pub(super) priority: u16,
     pub(super) weight: u16,
     pub(super) port: u16,
-    /// Without the dot at its end: empty is the root, which is no server.
+    /// Without the dot at its end: empty is the root, which is not a server.
     pub(super) host: String,
 }
 
@@ -61,7 +61,7 @@ mod tests {
     #[test]
     fn one_of_more_weight_comes_first_more_often() {
         let records = || vec![record(0, 30, "a"), record(0, 10, "b"), record(0, 0, "z")];
-        // Of all chances 0 to 40: z at 0, a at 1 to 30, b at 31 to 40.
+        // All chances from 0 to 40: z at 0, a at 1 to 30, b at 31 to 40.
         let first = |chance: u32| names(records(), |most| chance.min(most)).remove(0);
         let of = |name| (0..=40).filter(|chance| first(*chance) == name).count();
         assert_eq!((of('z'), of('a'), of('b')), (1, 30, 10));

@@ -14,7 +14,8 @@ const PORT: u16 = 53;
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How often all servers are asked.
 const ROUNDS: usize = 2;
-/// Bytes of an answer over UDP. Nobody is told of more than DNS has without extensions; some servers send more all the same.
+/// Bytes of an answer over UDP. Queries announce no more than DNS has without extensions; some servers send more all
+/// the same.
 const DATAGRAM_LEN_MAX: usize = 4096;
 
 /// The servers to ask: the one of the environment, or those of the system.

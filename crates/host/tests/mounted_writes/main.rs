@@ -137,7 +137,7 @@ fn output_is_written_where_the_file_is() {
     }
 }
 
-/// What a function did not write before it failed stays as it was; what it wrote is seen.
+/// Bytes that a function did not write before it failed stay as they were; those that it wrote are seen.
 #[test]
 fn a_function_that_fails_half_way_leaves_what_it_wrote() {
     let Some(world) = World::new(Kind::Ext4) else { return };
@@ -146,7 +146,7 @@ fn a_function_that_fails_half_way_leaves_what_it_wrote() {
     let counters = Arc::default();
     let writer = world.open(&path, &counters).expect("admitted");
     let mut input = as_runs(&vec![2; 3 << 20]);
-    // An odd byte at the end is no pair.
+    // An odd byte at the end is not a pair.
     input.push(9);
     let request = FunctionRequest { chunk_len: 65_536, ..world.request() };
     let failed = alone(|| writer.pwrite_fn(&request, vec![Buffer::copy_of(&input)], 0, 4 << 20, false));

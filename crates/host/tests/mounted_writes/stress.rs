@@ -37,7 +37,7 @@ struct Stress {
     kind: Kind,
     stop: AtomicBool,
     counters: Arc<Counters>,
-    /// Whose each block is that the target was told to write, and that the file has.
+    /// The owner of each block that the target must write, and that the file has.
     next_owner: AtomicU64,
     disturbances: AtomicU64,
     verified: AtomicU64,
@@ -48,8 +48,8 @@ struct Stress {
     deduplicated: AtomicU64,
 }
 
-/// A file of the stress test. Who writes or replaces it has it, so that its bytes are known when nobody does; who only
-/// opens, moves or shares it does that at any time.
+/// A file of the stress test. A thread that writes or replaces it has it, so that its bytes are known when nobody does;
+/// one that only opens, moves or shares it does that at any time.
 struct Victim {
     path: PathBuf,
     state: Mutex<(u32, u32)>,
@@ -171,7 +171,7 @@ impl Stress {
         }
     }
 
-    /// What others do without asking anybody: they open files, move their blocks, share them, take freed blocks.
+    /// The work of others that ask nobody: they open files, move their blocks, share them, take freed blocks.
     fn disturb(&self, victims: &[Victim], seed: u64) {
         let mut random = seed;
         let mut below = |bound: u64| {
@@ -223,7 +223,7 @@ impl Stress {
     }
 }
 
-/// Files that nobody may change, all over what space there is but for some MiB. Says how many.
+/// Files that nobody may change, all over the free space except some MiB. Says how many.
 pub(super) fn fill_up(mount: &Path) -> usize {
     const BALLAST_LEN: usize = 8 << 20;
     const FREE_BYTES: u64 = 12 << 20;

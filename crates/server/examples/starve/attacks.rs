@@ -1,4 +1,4 @@
-//! What peers do to keep others from their work. Each of them begins anew when the target has thrown it out.
+//! The attacks by which peers keep others from their work. Each of them begins again when the target has thrown it out.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -43,7 +43,8 @@ const CALLS: usize = 16;
 /// Names with as many unread calls as may run.
 const UNREAD_NAMES: usize = 4;
 const UNREAD_CALLS: usize = 16;
-/// How long a peer does nothing before it begins anew: those that keep others from memory are given up after two seconds.
+/// How long a peer does nothing before it begins again: those that keep others from memory are given up after two
+/// seconds.
 const IDLE: Duration = Duration::from_secs(3);
 const SLOW_HANDSHAKES: usize = 200;
 const WRONG_KEYS_THREADS: usize = 2;

@@ -5,7 +5,7 @@
 //! ```
 //!
 //! `work` reads 4 KiB and calls a function over 1 MiB, in alternation, one at a time, and prints how long each took, in
-//! microseconds. An attack goes on until standard input ends, and then prints how much of it there was. All hosts have the
+//! microseconds. An attack runs until standard input ends, and then prints how much of it there was. All hosts have the
 //! key of the file, and the names that the benchmark's configuration knows.
 
 mod attacks;

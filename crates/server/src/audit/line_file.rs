@@ -18,7 +18,7 @@ impl LineFile {
         Self { path, file, is_torn: false, has_warned: false }
     }
 
-    /// Adds a line whole, or nothing of it. One write each: whoever reads the file sees whole lines.
+    /// Adds a line whole, or nothing of it. Each is one write: readers of the file see whole lines.
     pub(super) fn add(&mut self, line: &str) -> io::Result<()> {
         let line = format!("{}{line}\n", if self.is_torn { "\n" } else { "" });
         let written = self.file.write(line.as_bytes())?;

@@ -1,5 +1,5 @@
-//! What waits for a thread that authenticates hosts: addresses in turn, so that one with many connections keeps nobody waiting for
-//! more than a job of each.
+//! The jobs that wait for a thread that authenticates hosts: addresses in turn, so that one with many connections keeps
+//! nobody waiting for more than a job of each.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;

@@ -6,8 +6,8 @@ use serde::{Deserialize, Deserializer};
 
 use super::PORT;
 
-/// An address and port, or a name and port; without a port it is 4420. A name that has several addresses stands for its
-/// first one, and rather for one of IPv4, which a machine without IPv6 has too.
+/// An address and port, or a name and port; without a port it is 4420. A name with several addresses means the first of
+/// them, with a preference for IPv4, which a machine without IPv6 has, too.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);

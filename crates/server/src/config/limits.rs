@@ -1,4 +1,4 @@
-//! What hosts may take of the server together: memory, connections, queues.
+//! The limits of all hosts together: memory, connections, queues.
 
 use diskside_volume::Size;
 use serde::{Deserialize, Serialize};

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Limits;
 
-/// What each of some hosts may take: a `[[quota]]`. What is absent is as for every host.
+/// The limits of some hosts: a `[[quota]]`. Absent ones are as for every host.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaSpec {

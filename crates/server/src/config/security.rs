@@ -95,7 +95,7 @@ pub struct HostSpec {
 pub struct KeyFile {
     /// The file.
     pub path: PathBuf,
-    /// From when on it is no key any more. Hosts that are connected then stay.
+    /// When the key ends. Hosts that are connected then stay.
     pub until: Option<Moment>,
 }
 

@@ -1,7 +1,8 @@
-//! Landlock: of all files a server reaches those that it serves, and those that it reads anew.
+//! Landlock: a server reaches only the files that it serves, and those that it reads again.
 //!
-//! It also holds for rings, which system call filters do not see into, and for threads with another user. Objects of stores are read
-//! by a process that is started anew if it ends: with such a volume, it may be run, and TCP connections may be made.
+//! It also holds for rings, which system call filters do not see into, and for threads with another user. A process
+//! that is started again if it ends reads objects of stores: with such a volume, that program may be run, and TCP
+//! connections may be made.
 
 use std::fmt;
 use std::os::unix::fs::DirBuilderExt;
@@ -47,7 +48,7 @@ pub(super) fn close_others(
         rules.push((diskside_objects::files_of_connections(), READ));
     }
     let closed = rules.into_iter().try_fold(ruleset(has_objects(config), connects_to), |ruleset, (paths, access)| {
-        // What is not there cannot be opened; who needs it says so.
+        // An absent path cannot be opened; its reader reports that.
         ruleset?.add_rules(path_beneath_rules(paths, access)).map(Ok)
     });
     let status = closed.and_then(|ruleset| ruleset?.restrict_self());
@@ -67,8 +68,8 @@ pub(super) fn close_others(
     }
 }
 
-/// Files of every kind, and TCP: what is listened on is open by now, and a server connects to nobody but for objects, and to the
-/// one port that it is told.
+/// Files of every kind, and TCP: listening sockets are open by now, and a server connects to nobody except stores of
+/// objects, and to the one port that it is given.
 fn ruleset(connects: bool, port: Option<u16>) -> Result<landlock::RulesetCreated, RulesetError> {
     let net = AccessNet::from_all(NEWEST);
     Ruleset::default()
@@ -147,8 +148,8 @@ const CHANGE: BitFlags<AccessFs> = make_bitflags!(AccessFs::{
     WriteFile | Truncate | RemoveFile | RemoveDir | MakeReg | MakeDir | MakeSym | Refer
 });
 
-/// What libraries read: names of addresses and their own settings, libraries that are loaded late, processors, and the process
-/// itself. Other processes in `/proc` are closed to who is under Landlock, but for what everybody sees.
+/// Files that libraries read: names of addresses and their own settings, libraries that are loaded late, processors,
+/// and the process itself. Landlock closes other processes in `/proc`, except what everybody sees.
 const OF_ALL: &[&str] = &[
     "/proc",
     "/sys/fs/cgroup",

@@ -41,7 +41,7 @@ pub(super) struct User {
 #[derive(Debug)]
 pub(super) enum Choice {
     Become(User),
-    /// As whoever started it; `why`, where that is root and nobody said so.
+    /// Stay the user that started the server; `why`, where that is root and nobody said so.
     Stay {
         name: String,
         why: Option<String>,
@@ -49,7 +49,8 @@ pub(super) enum Choice {
 }
 
 impl Choice {
-    /// Who is named. Without a name root becomes the usual account; else nobody, where nobody can open what is served.
+    /// The named user. Without a name root becomes the usual account; else nobody, where nobody can open what is
+    /// served.
     pub(super) fn of(config: &ServeConfig, read_anew: &[PathBuf]) -> Result<Self, UserError> {
         let own = geteuid();
         let Some(name) = &config.user else {
@@ -145,7 +146,7 @@ pub(super) fn may_read(path: &Path) -> bool {
     may(path, Access::READ_OK)
 }
 
-/// The first of what a server of `config` opens by its name that is closed to whoever this is.
+/// The first path that a server of `config` opens by its name and that is closed to this user.
 fn closed(config: &ServeConfig, read_anew: &[PathBuf]) -> Option<PathBuf> {
     let directories = config.exports.iter().filter(|export| export.uid.is_none()).filter_map(|export| {
         let change = if export.rw { Access::WRITE_OK } else { Access::empty() };

@@ -1,4 +1,4 @@
-//! What the audit is told of a connection: who came, who was refused, who did not prove who it is, and that it went.
+//! The audit's events of a connection: a host came, was refused, did not prove its identity, or went.
 
 use diskside_nvme::Nqn;
 use diskside_nvme::controller::ConnectionError;
@@ -43,7 +43,7 @@ impl Connection {
 
     /// Tells that the host's secure channel was not made, or was broken.
     pub(super) fn tell_of_channel(&mut self, core: &Core, host: Option<Nqn>, why: &str) {
-        // Of a host that is told to have come it is told that it went, and why.
+        // A host with an event for its coming gets one for its going, with the reason.
         if self.told == Told::Nothing {
             self.told = Told::All;
             let mut record = Record { reason: Some(why.to_owned()), ..self.record("auth.fail") };

@@ -57,7 +57,7 @@ pub(super) struct Made {
     pub(super) said_goodbye: bool,
 }
 
-/// What a send carries of a channel: bytes as they go to the socket.
+/// The bytes of a channel in a send, as they go to the socket.
 #[derive(Debug)]
 pub(super) struct Sealed {
     /// All of them; away while they are sent.

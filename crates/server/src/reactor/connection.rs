@@ -32,7 +32,7 @@ pub(super) struct Connection {
     pub(super) machine: controller::Connection,
     pub(super) account: Account,
     pub(super) counters: Option<Arc<IoCounters>>,
-    /// What its host may take; `None` before Connect.
+    /// The quota of its host; `None` before Connect.
     pub(super) quota: Option<Arc<HostQuota>>,
     /// Its host has had its rate, and there are commands of it.
     pub(super) paused: Option<Paused>,
@@ -62,7 +62,7 @@ pub(super) struct Connection {
     owed_since: Option<Instant>,
     heard_bytes: usize,
     timer: Option<Instant>,
-    /// What of it the audit was told.
+    /// The events of it that the audit has already.
     pub(super) told: Told,
     dirty: bool,
     starved: bool,
@@ -98,7 +98,7 @@ pub(super) enum Phase {
     Open,
     /// Everything was said; the peer has until then to close, so that it reads our last words before a reset.
     Lingering(Instant),
-    /// Nothing goes either way; waiting for the kernel to let go of what is in flight.
+    /// Nothing goes either way; waiting for the kernel to release what is in flight.
     Closed,
 }
 
@@ -376,7 +376,7 @@ impl Connection {
         }
     }
 
-    /// The ring lets go of the socket, so that it is closed with the connection.
+    /// The ring releases the socket, so that it is closed with the connection.
     pub(super) fn unregister(&self, core: &mut Core) {
         if let Link::Socket { socket, .. } = &self.link {
             core.ring.unregister_file(socket);

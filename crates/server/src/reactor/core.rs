@@ -1,4 +1,5 @@
-//! What a reactor's connections and tasks share: its ring, its memory, its timers and the volumes as it has them.
+//! The state that a reactor's connections and tasks share: its ring, its memory, its timers and the volumes as it has
+//! them.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
@@ -36,7 +37,7 @@ pub(crate) struct Core {
     pub(super) memory_waiters: VecDeque<usize>,
     pub(super) block_waiters: VecDeque<usize>,
     pub(super) yielded: VecDeque<usize>,
-    /// What traversals took of this turn, and connections whose traversals go on in the next.
+    /// The part of this turn that traversals took, and connections whose traversals continue in the next.
     pub(super) shares: Shares,
     pub(super) put_off: NextTurn,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Timer)>>,

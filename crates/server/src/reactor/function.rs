@@ -56,7 +56,7 @@ impl FunctionState {
         self.answers.calls = 0;
     }
 
-    /// Whether what was answered shall leave before more calls are run. A host that has its answers sends its next
+    /// Whether the answers so far should leave before more calls are run. A host that has its answers sends its next
     /// commands while this side computes; answered all at once, both sides would wait for each other in turn.
     pub(super) fn is_batch_full(&self) -> bool {
         self.answers.calls >= CALLS_PER_SEND
@@ -68,12 +68,12 @@ impl FunctionState {
             Some(association) => shares.of(association.host_id()),
             None => shares.of(NO_HOST),
         };
-        // Its own count as begun, and may go on.
+        // Its own count as begun, and may continue.
         self.answers.share.lanes_left += self.traversals;
         self.share_given = self.answers.share.work_left;
     }
 
-    /// Gives back what is left of it. Says why there is something to go on with in the next turn, if there is.
+    /// Gives back the rest of it. Says why there is something to continue in the next turn, if there is.
     pub(super) fn give_share_back(&mut self, shares: &mut Shares) -> Option<PutOff> {
         let share = std::mem::take(&mut self.answers.share);
         let given = std::mem::take(&mut self.share_given);
@@ -104,7 +104,7 @@ impl FunctionState {
 }
 
 impl Core {
-    /// Lets a connection's traversals go on in the next turn.
+    /// Continues a connection's traversals in the next turn.
     pub(super) fn put_off(&mut self, connection: usize, why: PutOff) {
         if self.put_off.push(connection, why) && why != PutOff::Busy {
             self.counters().traversals_put_off.add(1);
@@ -136,8 +136,8 @@ impl Connection {
         self.answer_functions(core);
     }
 
-    /// Goes on with calls, until one has ended. False if nothing happened: there are none, none can go on, or the host has
-    /// had its share of the turn.
+    /// Continues calls, until one has ended. False if nothing happened: there are none, none can take a step, or the
+    /// host has had its share of the turn.
     pub(super) fn run_calls(&mut self, core: &mut Core) -> bool {
         let Some(association) = self.function.association.as_ref().filter(|_| self.function.answers.has_calls()) else {
             return false;
@@ -147,7 +147,7 @@ impl Connection {
         self.start_reads(core) || goes_on
     }
 
-    /// Starts the reads that calls wait for. True if one has ended at once, so that its call goes on.
+    /// Starts the reads that calls wait for. True if one has ended at once, so that its call continues.
     fn start_reads(&mut self, core: &mut Core) -> bool {
         let ready = self.function.answers.calls_begun();
         while let Some(AwaitedRead { id, volume, range, cache }) = self.function.answers.next_read() {

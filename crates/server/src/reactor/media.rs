@@ -1,5 +1,5 @@
-//! What a reactor does for the media of its volumes: registers their files and memory with the ring, starts them in time,
-//! and knows whether they are at work.
+//! The media of a reactor's volumes: it registers their files and memory with the ring, starts them in time, and knows
+//! whether they are at work.
 
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ impl Core {
         if self.volumes.version() == seen {
             return;
         }
-        // A volume that was removed shall be closed. The others' files are registered when they are used next.
+        // The file of a volume that was removed must be closed. The others' files are registered when they are used
+        // next.
         for file in self.media_files.drain(..) {
             self.ring.unregister_file(&file);
         }
@@ -49,8 +50,8 @@ impl Core {
         }
     }
 
-    /// Hands what media have to do to the kernel before a send is added: they shall work while it copies. The kernel starts
-    /// block operations that are submitted together when it has looked at the last of them.
+    /// Hands the media's operations to the kernel before a send is added, so that they run while it copies. The kernel
+    /// starts block operations that are submitted together when it has looked at the last of them.
     pub(super) fn start_media(&mut self) {
         if std::mem::take(&mut self.media_waits) {
             // An error is the ring's, and the next wait has it too.
@@ -59,5 +60,6 @@ impl Core {
     }
 }
 
-/// What a reactor that serves files registers with its ring. It counts towards `RLIMIT_MEMLOCK`, often 8 MiB in all.
+/// The memory that a reactor that serves files registers with its ring. It counts towards `RLIMIT_MEMLOCK`, often 8 MiB
+/// in all.
 const REGISTERED_BYTES: usize = 4 << 20;

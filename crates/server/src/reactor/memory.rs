@@ -4,14 +4,16 @@
 //! These bounds hold, and where one is reached commands wait and the socket is not read:
 //!
 //! * a reactor holds at most its share of `limits.memory`, in flight and kept for the next command together;
-//! * a connection holds at most `limits.connection_memory`, scaled down by the part of the memory that others hold.
-//!   So peers that take all they can and never let go leave a share for the next one: with the defaults (16 of
-//!   256 MiB) ten of them hold half of it. Who holds nothing may always have one buffer, as long as there is one;
-//!   while somebody waits for that, peers that do not read, or do not send what they were asked for, are given up soon;
+//! * a connection holds at most `limits.connection_memory`, scaled down by the part of the memory that others hold. So
+//!   peers that take all they can and never release it leave a share for the next one: with the defaults (16 of 256
+//!   MiB) ten of them hold half of it. A connection that holds nothing may always have one buffer, as long as there is
+//!   one; while somebody waits for that, peers that do not read, or do not send what they were asked for, are given up
+//!   soon;
 //! * the connections of one host hold at most three quarters of it together, scaled down in the same way, however many they
 //!   are;
-//! * data that hosts were asked for and that did not come yet holds at most half of it: reads go on whoever sends nothing;
-//! * who holds nothing and was refused is next: nobody takes what comes free from it.
+//! * data that hosts were asked for and that did not come yet holds at most half of it: reads continue when hosts send
+//!   nothing;
+//! * a connection that holds nothing and was refused is next: nobody takes the memory that comes free from it.
 //!
 //! A read of a memory volume is charged like any other, although its bytes are sent from where they are. So is a write
 //! whose bytes came in one piece: they stay where they arrived until its turn ends, and a memory volume takes them from
@@ -88,7 +90,7 @@ pub(crate) struct Account {
     pub(crate) owner: usize,
     pub(crate) charged: u64,
     pub(crate) bound: u64,
-    /// Of what it holds, what is for data that it owes.
+    /// The part of it for data that the host owes.
     owed: u64,
     /// Its host's, once it is known.
     pub(crate) host: Option<Rc<HostCharge>>,
@@ -107,7 +109,7 @@ struct Entry {
     /// Whether it is for data of the host that was not taken yet.
     owed: bool,
     data: Data,
-    /// What else it is charged to: the host that a function made it for.
+    /// The other account that it is charged to: that of the host for which a function made it.
     holding: Option<Arc<Holding>>,
 }
 
@@ -194,7 +196,7 @@ impl Memory {
         self.released = true;
     }
 
-    /// Whether this connection holds nothing, and could have something but for others.
+    /// Whether this connection holds nothing, and could have something if others held less.
     pub(crate) fn is_kept_from(&self, account: &Account) -> bool {
         let may = |own: u64, bound: u64, all: u64| own < share(host_bound(bound), bound, all - own);
         let host_may = |host: &Rc<HostCharge>| {
@@ -422,8 +424,8 @@ impl Memory {
         }
     }
 
-    /// Copies one of the reads that `owner` sends from volumes, and lets go of the volume's range. Gives its bytes; `None` where
-    /// there is none.
+    /// Copies one of the reads that `owner` sends from volumes, and releases the volume's range. Gives its bytes;
+    /// `None` where there is none.
     pub(crate) fn detach(&mut self, owner: usize) -> Option<usize> {
         let held = |entry: &Entry| entry.owner == owner && matches!(entry.data, Data::Volume { .. });
         let (index, _) = self.entries.iter().find(|(_, entry)| held(entry))?;
@@ -518,7 +520,7 @@ fn bytes_of(volume: &LocalVolume) -> &SharedMemory {
     }
 }
 
-/// What somebody may hold of `all`, of which others hold a part: that part less than its bound.
+/// The bytes that one may hold of `all`, of which others hold a part: that part less than its bound.
 fn share(bound: u64, all: u64, others: u64) -> u64 {
     // In pages, so that the product fits.
     ((bound >> PAGE) * (all.saturating_sub(others) >> PAGE) / (all >> PAGE).max(1)) << PAGE

@@ -1,4 +1,4 @@
-//! What a connection receives, and where it puts it.
+//! The receives of a connection, and where they put the bytes.
 //!
 //! As a rule bytes arrive in buffers that all connections of the reactor share and that the kernel picks from: one
 //! receive brings any number of commands, and an idle connection holds no memory. The data of a large write would be
@@ -205,7 +205,7 @@ impl Connection {
         }
     }
 
-    /// Ends a receive into its place, to see how much came; the next one goes on behind it.
+    /// Ends a receive into its place, to see how much came; the next one continues behind it.
     pub(super) fn look_at_placed(&mut self, core: &mut Core) {
         if let Link::Socket { receive: Some(Receive { into: Into::Place(..), .. }), .. } = &self.link {
             self.cancel_receive(core);
@@ -440,5 +440,5 @@ impl Connection {
 const HANDSHAKE_LEN_MAX: usize = 64 << 10;
 /// How much data must be on its way for the change from shared buffers to places to cost less than the copy.
 const PLACED_BYTES_MIN: u64 = 32 << 10;
-/// What is received for a header. Most of it is the first of the data, which is copied.
+/// The length of a receive for a header. Most of it is the first of the data, which is copied.
 const HEADER_BYTES: usize = 4 << 10;

@@ -1,8 +1,8 @@
-//! In what turns connections send, where several hosts are at work at a time.
+//! The turns in which connections send, where several hosts are at work at a time.
 //!
-//! A turn of a reactor lasts as long as sealing and copying what it sends. So it hands some hundred microseconds' worth of
-//! bytes to sockets, a part of each connection's, and what is more goes with the next turns. Who has little to say does not wait
-//! for who has much. One host that is at work alone sends as much at a time as it can.
+//! A turn of a reactor lasts as long as sealing and copying what it sends. So it hands some hundred microseconds' worth
+//! of bytes to sockets, a part of each connection's, and the rest goes with the next turns. A connection with little to
+//! say does not wait for one with much. A host that is at work alone sends as much at a time as it can.
 
 use std::time::{Duration, Instant};
 
@@ -105,7 +105,7 @@ mod tests {
             let went = turn(&mut sends, &mut greedy, now);
             let bytes: usize = went.iter().map(|(_, len)| len).sum();
             assert!(bytes < TURN_BYTES + LEN_MAX, "turn {turns} carries {bytes}");
-            // Whoever comes in the midst of it with a block is answered in this very turn.
+            // A connection that comes in between with a block is answered in this very turn.
             assert!(!sends.put_off(99, 4096 + 64, now));
             if went.is_empty() {
                 break;

@@ -15,9 +15,9 @@ use diskside_volume::medium::{Access, Action};
 use diskside_volume::stats::IoCounters;
 
 impl Connection {
-    /// Starts what the machine asks for, and goes on with calls of traversals; until enough is answered for one send,
-    /// whose end brings us back here. Traversals that cannot go on now, or whose host has had its share of the turn, do so in
-    /// the next. True if there was anything to do.
+    /// Starts what the machine asks for, and continues calls of traversals; until enough is answered for one send,
+    /// whose end brings us back here. Traversals that cannot take a step now, or whose host has had its share of the
+    /// turn, continue in the next. True if there was anything to do.
     pub(super) fn start_requests(&mut self, core: &mut Core) -> bool {
         let mut started = false;
         self.function.take_share(&core.shares);

@@ -379,7 +379,7 @@ impl Task {
             };
             match (action, self.charge.take()) {
                 (Action::Bytes(_), Some(charge)) if volume.memory.is_some() && !bench.copy_reads => {
-                    // The range stays held until the bytes were sent: the buffer's release lets go of it.
+                    // The range stays held until the bytes were sent: the buffer's release drops it.
                     self.held = None;
                     let id = bench.memory.insert_volume(bench.account, charge, volume, offset, len);
                     return ended_with(id, len);
@@ -406,7 +406,7 @@ impl Task {
         }
     }
 
-    /// As a read, but for the target itself.
+    /// The same as a read, for the target itself.
     fn fetch(&mut self, bench: &mut Bench<'_>, offset: u64, len: usize) -> Next {
         let volume = Rc::clone(&self.volume);
         if volume.volume.is_removed() {

@@ -111,7 +111,7 @@ fn faulty(plan: FaultPlan) -> TargetBuilder {
     builder.medium(VolumeSpec::new("data", "faulty").writable(), Arc::new(medium))
 }
 
-/// The outcome was told, and not the errno.
+/// The outcome was reported, and not the errno.
 #[test]
 fn a_medium_that_fails_under_a_traversal_is_told_with_its_errno() {
     let running = start(faulty(FaultPlan { eio_ppm: 1_000_000, ..FaultPlan::default() }));
@@ -139,7 +139,7 @@ fn a_traversal_that_takes_too_long_is_ended_by_its_deadline() {
     assert_eq!((trailer.outcome, result.len()), (Outcome::Deadline, 0), "{trailer:?}");
     let told = format!("traverse/astray, hop {}: the deadline passed", trailer.hop);
     assert_eq!(trailer.message, told);
-    // Prepared, with the command's own: one that no thread began in time is told to come again.
+    // Prepared, with the command's own: one that no thread began in time fails, and may come again.
     let handle = client.prepare(&endless);
     let ended = [300, 3000, 9000].into_iter().find_map(|timeout_ms| {
         let sqe = Sqe::function_call(COMPUTE, handle, &input(13), 4096, timeout_ms);

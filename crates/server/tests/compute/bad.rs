@@ -1,5 +1,5 @@
-//! Functions that go wrong, in each way and at each step at which they can: outcome, trap and message say how, the host
-//! gets nothing of a result, sinks say how much of them was written, and the target goes on.
+//! Functions that fail, in each way and at each step at which they can: outcome, trap and message say how, the host
+//! gets nothing of a result, sinks say how much of them was written, and the target works on.
 
 use crate::client::{COMPUTE, Client, Received, VOLUME, start};
 use crate::common::builder;
@@ -145,7 +145,7 @@ fn a_loop_is_ended_by_its_deadline_and_by_a_cancel() {
     assert_eq!(ended.unwrap().trailer.unwrap().outcome, Outcome::Deadline);
 }
 
-/// The failure of one engine thread was not heard of by the one that waited for the stream to go on.
+/// The thread that waited for the rest of the stream did not hear that another engine thread had failed.
 #[test]
 fn an_input_that_goes_wrong_ends_a_call_before_its_stream() {
     let (_running, mut client) = target();
@@ -190,8 +190,8 @@ fn ranges_may_overlap_touch_and_begin_anywhere() {
     assert!(client.errors()[0].message.contains("ends behind 2^64"), "{:?}", client.errors()[0]);
 }
 
-/// A call held its engine until its function was done with a chunk: those of one host that never were had all engines for an
-/// hour, and nobody else's function ran.
+/// A call held its engine until its function was done with a chunk: those of one host that never were had all engines
+/// for an hour, and no function of another host ran.
 #[test]
 fn endless_functions_of_one_host_leave_engines_to_others() {
     const ENGINES: usize = 2;

@@ -1,5 +1,5 @@
-//! Functions whose `combine` goes wrong: on an engine, and in a prepared Call on the reactor, it is told like a failure of
-//! the function itself, with its own name and line, and the place of the part that it was given.
+//! Functions whose `combine` fails: on an engine, and in a prepared Call on the reactor, the report is like that of the
+//! function itself, with its own name and line, and the place of the part that it was given.
 
 use crate::client::{Client, Received, VOLUME, start};
 use crate::common::builder;

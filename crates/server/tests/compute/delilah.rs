@@ -28,7 +28,7 @@ fn column() -> impl Iterator<Item = u32> {
     (0..ROWS as u32).map(|row| row * 7919 % 1000)
 }
 
-/// What the program leaves: the slot with the number of matches, and the matches where the column began.
+/// The output of the program: the slot with the number of matches, and the matches where the column began.
 fn selected() -> (u64, Vec<u8>) {
     let matches: Vec<u32> =
         (0..).zip(column()).filter(|(_, value)| u64::from(*value) > BOUND).map(|(row, _)| row).collect();

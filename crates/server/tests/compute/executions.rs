@@ -220,7 +220,7 @@ fn long_calls_of_a_host_hold_up_nothing_that_is_quick() {
     let prepared = client.over("stats64", &[], 4096);
     let handle = client.prepare(&prepared);
     client.call(handle, &[], 4096).ok();
-    // What has to wait for a thread is told so in time, and can come again.
+    // A command that has to wait for a thread hears that in time, and can come again.
     let (write, (execute, taken)) = (Sqe::memory_write(MEMORY, 0, 8), execution());
     for (sqe, data) in [(write, &[1; 8][..]), (execute, taken.as_bytes())] {
         let refused = client.queue.command(sqe, Some(data), 0);
@@ -231,7 +231,7 @@ fn long_calls_of_a_host_hold_up_nothing_that_is_quick() {
     client.until_begun(|client| client.queue.command(write, Some(&[1; 8]), 0)).ok();
 }
 
-/// Whoever needs memory that a program has for longer than the bound is told to come again, whatever it wanted to do.
+/// A command that needs memory which a program holds for longer than the bound fails, and may come again.
 #[test]
 fn a_command_waits_for_memory_in_use_no_longer_than_its_bound() {
     let running = target_with(|compute| compute.memory_wait_ms = 50);

@@ -1,5 +1,5 @@
-//! Media that take no more, in the middle of a function's output: how much of it is there, how much of that is durable, and
-//! what the host is told.
+//! Media that become full in the middle of a function's output: how much of it is there, how much of that is durable,
+//! and the error of the host.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

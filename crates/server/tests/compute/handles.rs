@@ -1,5 +1,5 @@
-//! Handles of files that are not, or not any more, what a call takes them for: as sources, as sinks and in traversals, sent
-//! and prepared. Each is told with its errno and by its name, and nothing is written anywhere.
+//! Handles of files that are not, or not any more, what a call takes them for: as sources, as sinks and in traversals,
+//! sent and prepared. Each fails with its errno and its name, and nothing is written anywhere.
 
 use crate::client::{Client, Received, VOLUME, start};
 use crate::common::{builder, pattern};
@@ -165,7 +165,7 @@ fn a_file_that_was_opened_for_something_else_is_told() {
     }
 }
 
-/// Who has it open uses it as before; only its name is gone.
+/// A program that has it open uses it as before; only its name is gone.
 #[test]
 fn a_deleted_file_is_read_and_written_and_nothing_takes_its_name() {
     let mut test = Fixture::new();

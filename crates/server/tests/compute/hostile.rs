@@ -1,4 +1,4 @@
-//! Commands that make no sense: each is answered with its status, and the target goes on.
+//! Commands that make no sense: each is answered with its status, and the target works on.
 
 use crate::client::{COMPUTE, Client, VOLUME, locally, target};
 use crate::common::pattern;
@@ -169,7 +169,7 @@ fn a_tag_is_open_once_and_parts_do_not_overlap() {
     client.queue.command(part(u64::from(len)), Some(&[1; 8]), 0).ok();
     client.queue.command(part(u64::from(len)), Some(&[1; 8]), 0).fails_with(Status::INVALID_FIELD.dnr());
     client.queue.command(part(u64::MAX - 3), Some(&[1; 8]), 0).fails_with(Status::INVALID_FIELD.dnr());
-    // One that is too early waits, and is told so in the end.
+    // One that is too early waits, and fails in the end.
     let early = part(u64::from(len) + 100).with_function_timeout_ms(20);
     client.queue.command(early, Some(&[1; 8]), 0).fails_with(Status::FUNCTION_BUSY);
     let end = part(u64::from(len) + 8).with_last();

@@ -172,7 +172,7 @@ fn what_cannot_be_kept_says_why() {
     assert_eq!(status(&LayoutRequest { id: 5000, ..good.clone() }), Status::FUNCTION_BUSY, "a host has 1,024");
     assert_eq!(revoke(&mut client, 3, 0), 0);
     assert!(send(&mut client, &LayoutRequest { id: 5000, ..good }, 0).status.is_success());
-    // LEN, and bytes that are no layout.
+    // LEN, and bytes that are not a layout.
     let answer = client.queue.command(Sqe::layout_send(COMPUTE, 41), Some(&[0; 40]), 0);
     answer.fails_with(Status::INVALID_FIELD.dnr());
     let answer = client.queue.command(Sqe::layout_send(COMPUTE, 40), Some(&[0; 40]), 0);

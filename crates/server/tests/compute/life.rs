@@ -81,7 +81,7 @@ fn a_receive_that_finds_nothing_says_pending_in_time() {
     let received = client.receive(tag, 0, 4096, 50);
     assert!(received.answer.pending && received.bytes.is_empty() && received.trailer.is_none());
     assert!(began.elapsed() >= Duration::from_millis(50));
-    // Of a tag that no Send opens.
+    // The tag of no Send.
     let cid = client.post_receive(4711, 0, 4096, 50);
     client.queue.wait(cid).unwrap().fails_with(Status::UNKNOWN_TAG);
     // A cancel that does not wait.

@@ -60,7 +60,7 @@ fn each_misuse_of_a_load_says_what_is_wrong() {
         let answer = client.load_part(FREE, len, 100, &stats[100..200]);
         client.admin_fails(answer, BAD_DATA, "a load begins with its first byte");
     }
-    // The first part begins anew.
+    // The first part begins again.
     client.load_part(FREE, len, 0, &stats[..200]).ok();
     client.load_part(FREE, len, 0, &stats[..100]).ok();
     let answer = client.load_part(FREE, len, 100, &[&stats[100..], b"x"].concat());

@@ -1,4 +1,5 @@
-//! More than one host may have waiting: of each command, what it is told then; and what waits goes on in its turn.
+//! More commands than one host may have waiting: the status of each command then; and the waiting ones run in their
+//! turn.
 
 use crate::client::{COMPUTE, Client, VOLUME, start};
 use crate::common::builder;
@@ -20,7 +21,7 @@ const HOUR_MS: u32 = 3_600_000;
 
 /// A host of which one call may run at a time, one does, and as many wait as may.
 struct Crowd {
-    /// Who has the call that runs; and those whose calls wait, with the tags of these.
+    /// The host of the call that runs; and those whose calls wait, with the tags of these.
     first: Client,
     running_tag: u64,
     others: Vec<(Client, Vec<u64>)>,
@@ -100,7 +101,7 @@ fn a_host_whose_calls_wait_is_told_of_one_too_many() {
     for (sqe, len) in commands {
         first.queue.command(sqe, None, len).fails_with(Status::FUNCTION_BUSY);
     }
-    // What is quick does not: nor does another host.
+    // Quick commands do not, and neither does another host.
     first.queue.read(VOLUME, 0, 1).ok();
     let mut other = Client::connect_as(&running, "nqn.2026-11.org.example:other");
     other.result(&read);

@@ -43,7 +43,7 @@ fn target_of(builder: TargetBuilder, quotas: &str) -> Running {
     start(config.quotas.iter().cloned().fold(builder, |builder, quota| builder.quota(quota)))
 }
 
-/// What came of the quota of this name, as a host is told.
+/// The statistics of the quota of this name, as a host gets them.
 fn told(client: &mut Client, name: &str) -> Option<StatisticsEntry> {
     let (_, entries) = StatisticsPage::decode(&client.log(function_log::STATISTICS, 0)).unwrap();
     entries.into_iter().find(|entry| entry.kind == statistics_kind::QUOTA && entry.name() == name)

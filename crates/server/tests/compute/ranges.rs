@@ -169,7 +169,7 @@ fn a_window_of_a_traversal_ends_where_its_file_does() {
     let told = "the range from byte 67108860 on is not in the memory namespace, which has 67108864";
     let beyond = walks(of_memory((64 << 20) - 4, 8), 0);
     test.client.is_refused(FunctionKind::Traverse, &beyond, Status::LBA_OUT_OF_RANGE.dnr(), told);
-    // Of a file and a layout as far as it goes.
+    // Windows of a file and of a layout, as far as they go.
     let windows = [
         ("a volume", of_volume(4000, 96), 96),
         ("memory", of_memory(4000, 96), 96),
@@ -254,8 +254,8 @@ fn of_sinks_that_overlap_the_last_one_stays() {
     assert!(test.client.queue.read(VOLUME, 768, 2).ok()[..5500] == wanted);
 }
 
-/// A file that was read and written in place was told to have changed when the function was done, and was lost by then; one
-/// that two sinks replaced was replaced by the first, and the call failed.
+/// A file that was read and written in place was reported as changed when the function was done, and was lost by then;
+/// one that two sinks replaced was replaced by the first, and the call failed.
 #[test]
 fn a_file_is_no_source_and_sink_at_once_unless_a_new_one_takes_its_place() {
     let mut test = Fixture::new();

@@ -154,7 +154,7 @@ fn nothing_reaches_a_volume_that_was_removed() {
     assert!(content(&medium) == before, "something was written");
 }
 
-/// The outcome was told, and not that it was the volume.
+/// The outcome was reported, and not that it was the volume.
 #[test]
 fn a_traversal_stops_when_its_volume_is_removed() {
     let plan = FaultPlan { delay_ppm: 1_000_000, delay_max: Duration::from_millis(100), ..FaultPlan::default() };

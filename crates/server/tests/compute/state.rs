@@ -123,7 +123,8 @@ fn a_call_that_waits_for_its_state_ends_with_its_deadline_and_by_a_cancel() {
     client.cancel(first);
 }
 
-/// A Call that began late was told to be sent again while it ran: what it did to its state was done twice.
+/// A Call that began late got a status that lets it be sent again, while it ran: its effect on its state happened
+/// twice.
 #[test]
 fn a_call_that_may_be_sent_again_has_done_nothing() {
     let running =

@@ -119,7 +119,7 @@ fn a_file_of_a_mounted_volume_is_followed_on_the_reactor() {
     walk(&mut client, source);
     assert!(reactor(&running).traversal_work_turn_max >= 900, "{:?}", reactor(&running));
 
-    // What has no place reads as zeroes: a walk that comes there goes on at the beginning.
+    // Holes read as zeroes: a walk that comes there continues at the beginning.
     let hole = runs.iter().position(|run| run.logical > next_of(0)).unwrap() - 1;
     let with_hole = [&runs[..hole], &runs[hole + 2..]].concat();
     let prepared = client.prepare(&request("walk", source));
@@ -189,7 +189,7 @@ fn a_file_that_changes_under_a_traversal_is_told() {
         scope.spawn(|| {
             let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
             while !stop.load(Ordering::Relaxed) {
-                // What is there already: only the times of the file tell.
+                // The bytes that are there already: only the times of the file show the write.
                 file.write_all_at(&next_of(8).to_le_bytes(), 8).unwrap();
             }
         });
@@ -232,7 +232,7 @@ fn is_read_at_once(path: &std::path::Path) -> bool {
     rustix::io::preadv2(&file, &mut parts, 0, rustix::io::ReadWriteFlags::NOWAIT) == Ok(8)
 }
 
-/// A walk that takes more than a host may have of a turn goes on in the next, as often as it takes.
+/// A walk that takes more than a host may have of a turn continues in the next, as often as it takes.
 #[test]
 fn a_long_walk_takes_several_turns() {
     let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB").writable()));
@@ -249,8 +249,8 @@ fn a_long_walk_takes_several_turns() {
     assert!(one_share.contains(&stats.traversal_work_turn_max), "{stats:?}");
 }
 
-/// One host walks without end on as many queues as it likes. What another host reads and looks up goes on, since a turn
-/// of the reactor has only so much room for the walks, however many they are.
+/// One host walks without end on as many queues as it likes. Another host's reads and lookups continue, since a turn of
+/// the reactor has only so much room for the walks, however many they are.
 #[test]
 fn endless_walks_of_one_host_leave_turns_to_others() {
     const QUEUES: usize = 3;
@@ -311,7 +311,7 @@ fn endless_walks_of_one_host_leave_turns_to_others() {
     assert!((HOST_WORK_MAX..=most).contains(&stats.traversal_work_turn_max), "{stats:?}");
 }
 
-/// What traversals read is counted where they read it: on a reactor, and on a thread after the reactor gave up.
+/// Reads of traversals are counted where they happen: on a reactor, and on a thread after the reactor gave up.
 #[test]
 fn what_traversals_read_is_counted() {
     let running = start(builder().reactors(1).volume(VolumeSpec::new("data", "mem:1MiB").writable()));

@@ -1,4 +1,4 @@
-//! Hosts that read none of their results, or send none of the input that their calls wait for: others' calls go on.
+//! Hosts that read none of their results, or send none of the input that their calls wait for: others' calls run.
 
 use std::time::{Duration, Instant};
 

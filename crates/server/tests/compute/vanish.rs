@@ -22,7 +22,7 @@ enum Way {
     Closed,
     /// One of two connections is: the controller stays.
     QueueClosed,
-    /// It sends what is no PDU on one of them, and does not read on.
+    /// It sends garbage on one of them, and does not read on.
     Broken,
     /// It says nothing any more, until its controller is given up.
     Silent,
@@ -144,7 +144,7 @@ fn once(lab: &Lab, work: Work, way: Way) -> bool {
         watcher.controller.admin.command(Sqe::unload_program(COMPUTE, FREE), None, 0).ok();
     }
     lab.check(&mut watcher, work);
-    // Whoever was silent had its sockets open till now.
+    // The silent host had its sockets open till now.
     drop(after);
     serves(&mut Client::connect(&lab.running));
     is_conclusive

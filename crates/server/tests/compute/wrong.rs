@@ -1,4 +1,4 @@
-//! Executions that go wrong, and what their host is told: the status, and the error record with the source line.
+//! Executions that fail, and what their host gets: the status, and the error record with the source line.
 
 use crate::bad::WAYS;
 use crate::client::{Client, start, target};

@@ -1,8 +1,8 @@
 //! The state behind function commands, driven by bytes: Send, Receive, Call, Cancel, Clear and Layout Send of two
 //! controllers, several tags, in any order, with files of an export, a volume and memory, against a running target.
 //!
-//! What must hold: every command is answered, once; a call that ends well over bytes that nobody writes gave what it gives
-//! alone, and its trailer says so; nothing outside of the exported directory is touched; and when the hosts have gone no
+//! These hold: every command is answered, once; a call that ends well over bytes that nobody writes gave the same as
+//! alone, and its trailer says so; nothing outside the exported directory is touched; and when the hosts have gone no
 //! engine is busy for them, and the next host is served.
 
 use crate::common::{Answer, Controller, Queue, pattern};
@@ -571,7 +571,7 @@ impl Run<'_> {
         for dword in 10..16 {
             sqe = sqe.with_dword(dword, self.word() as u32 * if self.byte() == 0 { 65_521 } else { 1 });
         }
-        // What waits, waits shortly; its tag and its data are others'.
+        // Commands that wait, wait shortly; their tags and data are others'.
         sqe = sqe.with_qword(2, self.tag()).with_dword(14, self.wait_ms());
         let len = usize::from(self.byte()) * 8;
         if opcode & 3 == 1 {

@@ -1,8 +1,8 @@
 //! The state behind the standard computing commands, driven by bytes: loading, activating, range sets, memory, copies and
 //! executions of two hosts, in any order, against the target's own tables and a model of what they may say.
 //!
-//! What must hold after each command: its status is one that the specification has for it; memory and the volume hold
-//! what the commands that succeeded wrote, and nothing else changed; sets and programs are within their bounds and as
+//! These hold after each command: its status is one that the specification has for it; memory and the volume contain
+//! the bytes of the commands that succeeded, and nothing else changed; sets and programs are within their bounds and as
 //! many as were made. When the hosts have gone, nothing of theirs is left.
 
 use diskside_compute::fuzz::Commands;
@@ -32,7 +32,7 @@ const COMMANDS_MAX: usize = 200;
 pub struct Lab {
     target: Target,
     shipped: usize,
-    /// What is loaded: a good program, and bytes that are none.
+    /// The objects that are loaded: a good program, and an invalid one.
     objects: Vec<Vec<u8>>,
 }
 

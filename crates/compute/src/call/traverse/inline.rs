@@ -1,9 +1,9 @@
 //! Traversals on the reactor that received them.
 //!
-//! What a step reads is rarely in the processor's cache, and to wait for it takes longer than the step. So the reads that
-//! a step asks for are fetched ahead, and Calls that arrive together run side by side, a step of each in turn: while one
-//! waits for its memory the others compute. When the host's [`Share`] of the reactor's turn is used up, they stay between
-//! two steps until the next.
+//! The bytes that a step reads are rarely in the processor's cache, and to wait for them takes longer than the step. So
+//! the reads that a step asks for are fetched ahead, and Calls that arrive together run side by side, a step of each in
+//! turn: while one waits for its memory the others compute. When the host's [`Share`] of the reactor's turn is used up,
+//! they stay between two steps until the next.
 //!
 //! The reactor's ring reads what is not in memory, all that a step asked for at once. A call that waits for it has no
 //! thread: it is memory, which is charged to its host, and any number of them may wait.

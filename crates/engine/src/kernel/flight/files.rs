@@ -1,4 +1,4 @@
-//! What a kernel's helpers ask of files: at once, or begun and waited for.
+//! The file operations of a kernel's helpers: at once, or begun and waited for.
 
 use super::super::operation::Operation;
 use super::{ACCESS_LEN_MAX, At, Flight, PAUSE, errno};

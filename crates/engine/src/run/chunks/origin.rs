@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// What can be opened once more, to read the end of a record that goes on behind a range.
+/// A source that can be opened once more, to read the end of a record that crosses the end of a range.
 #[derive(Clone)]
 pub(super) enum Origin {
     File(PathBuf),

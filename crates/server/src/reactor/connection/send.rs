@@ -1,4 +1,4 @@
-//! What a connection sends: one batch at a time, all that its machine has to say.
+//! The sends of a connection: one batch at a time, all that its machine has to say.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -138,7 +138,7 @@ impl Connection {
                     Ok(()) => self.advance(core, sending, len),
                     Err(LoopWriteError::Full(_)) => {
                         self.sending = Some(sending);
-                        // What it reads from here on is copied at once: there is nothing more of it in volumes.
+                        // Its reads from here on are copied at once: nothing of them is in volumes any more.
                         if !self.copy_reads {
                             self.detach(core);
                         }
@@ -156,7 +156,7 @@ impl Connection {
     fn advance(&mut self, core: &mut Core, mut sending: Sending, mut len: usize) {
         let has_progressed = len > 0;
         if let Some(sealed) = &mut sending.sealed {
-            // What is sealed goes as it is; the machine's bytes have left when all of it has.
+            // Sealed bytes leave as they are; the machine's bytes have left when all of them have.
             if !sealed.advance(len) {
                 return self.go_on_sending(core, sending, has_progressed);
             }
@@ -194,14 +194,14 @@ impl Connection {
         self.sending = Some(sending);
     }
 
-    /// The peer is slow: its reads shall not hold blocks of a volume.
+    /// The peer is slow: its reads must not hold blocks of a volume.
     pub(super) fn detach(&mut self, core: &mut Core) {
         self.copy_reads = true;
         self.holds_sends = Some(Hold::Detach);
         core.to_detach.push_back(self.id);
     }
 
-    /// Copies one of them, and gives its bytes; `None`: there are no more, and it goes on sending.
+    /// Copies one of them, and gives its bytes; `None`: there are no more, and it continues to send.
     pub(in crate::reactor) fn detach_some(&mut self, core: &mut Core) -> Option<usize> {
         if self.holds_sends != Some(Hold::Detach) {
             return None;

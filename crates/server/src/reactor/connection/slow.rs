@@ -8,8 +8,8 @@ use super::{Connection, LINGER, Phase};
 use crate::reactor::core::{Core, STALL};
 
 impl Connection {
-    /// Looks after a send that takes long: the blocks that its reads hold are copied and let go of, and a peer that
-    /// takes nothing at all is given up.
+    /// Watches a send that takes long: the blocks that its reads hold are copied and released, and a peer that takes
+    /// nothing at all is given up.
     pub(in crate::reactor) fn check_stall(&mut self, core: &mut Core, starving: bool) {
         let (look, give_up) = match self.machine.state() {
             // It need not hear our last words, and its calls end with it.

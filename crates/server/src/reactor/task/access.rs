@@ -1,4 +1,4 @@
-//! What a task needs for its accesses: the medium's answers, memory, and the ranges that it holds.
+//! The needs of a task for its accesses: the medium's answers, memory, and the ranges that it holds.
 
 use std::ops::Range;
 use std::rc::Rc;

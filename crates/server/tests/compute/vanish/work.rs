@@ -1,5 +1,5 @@
-//! What a target may be doing for a host when that goes away: how each is begun, how one sees that it has, and what it
-//! must not leave behind.
+//! The work that a target may do for a host when that goes away: how each is begun, how one sees that it has begun, and
+//! what it must not leave behind.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub(super) const WATCHER: &str = "nqn.2026-11.org.example:watcher";
 pub(super) const FREE: u16 = 100;
 const OUTPUT: u32 = 2;
 const SLOW: u32 = 3;
-/// The volume that functions read: zeroes, and from here on ones, at which `late` goes on for ever.
+/// The volume that functions read: zeroes, and from here on ones, at which `late` loops for ever.
 const ZEROES_LEN: u64 = 9 << 20;
 const INPUT_LEN: u64 = 10 << 20;
 /// What output falls on, and how much of it there is at least when it is seen.
@@ -98,11 +98,11 @@ impl Work {
     }
 }
 
-/// What was begun: its tag, and a command that waits.
+/// Work that was begun: its tag, and a command that waits.
 pub(super) struct Begun {
     pub(super) tag: Option<u64>,
     pub(super) waits: Option<u16>,
-    /// Where the result goes on.
+    /// Where the result continues.
     pub(super) taken: u64,
     /// Its request did not come whole.
     pub(super) is_half: bool,
@@ -391,7 +391,7 @@ fn load(client: &mut Client, name: &'static str) {
 /// A request of a program over the start or the end of the volume; it goes wrong as `how` says.
 fn endless(client: &mut Client, name: &'static str, how: u64, kind: FunctionKind, len: u64) -> FunctionRequest {
     load(client, name);
-    // `hostile` goes on for ever at its first byte that is not 0, `late` when it has copied what comes before.
+    // `hostile` loops for ever at its first byte that is not 0, `late` when it has copied the bytes before.
     let start = if len == 1 { ZEROES_LEN } else { 0 };
     FunctionRequest {
         args: how.to_le_bytes().to_vec(),
