@@ -36,7 +36,7 @@ impl Failure {
 }
 
 impl Failure {
-    /// Of an error of the system, in this.
+    /// Makes a failure of a system's error in this.
     pub(crate) fn environment(what: &str) -> impl Fn(std::io::Error) -> Self {
         move |error| Self::Environment(format!("{what}: {error}"))
     }

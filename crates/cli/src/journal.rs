@@ -1,5 +1,5 @@
-//! What goes to standard error, where that is systemd's journal: each line begins with its level, as sd-daemon(3) has it. Events go
-//! to the journal's socket, with their fields by name, as systemd's *Native Journal Protocol* has it.
+//! Lines for standard error, where that is systemd's journal: each begins with its level, as in sd-daemon(3). Events go
+//! to the journal's socket, with their fields by name, as in systemd's *Native Journal Protocol*.
 
 use std::fmt::{self, Write as _};
 use std::os::unix::fs::MetadataExt as _;
@@ -155,7 +155,7 @@ mod tests {
         String::from_utf8(lines.0.lock().expect("nobody panics").clone()).expect("text")
     }
 
-    /// Of a line nobody could ask the journal for one host: what was said of it had no fields.
+    /// Nobody could ask the journal for the lines of one host: a line had no fields.
     #[test]
     fn an_event_reaches_the_journal_with_its_fields_by_name() {
         let dir = tempfile::tempdir().expect("a directory");

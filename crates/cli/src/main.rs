@@ -151,7 +151,7 @@ fn main() -> ExitCode {
     // What is kept back until a line is whole, too.
     match result.and_then(|()| Ok(std::io::stdout().flush()?)) {
         Ok(()) => ExitCode::SUCCESS,
-        // Whoever reads our output has read enough.
+        // The reader of our output has read enough.
         Err(Failure::Output(e)) if e.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             output::say_at(journal::ERROR, format_args!("diskside: {failure}"));

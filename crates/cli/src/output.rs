@@ -39,8 +39,8 @@ pub(crate) fn say_at(level: u8, text: impl Display) {
     let _ = above_bar(|| std::io::stderr().lock().write_all(lines.as_bytes()));
 }
 
-/// A message that cannot steer a terminal, whatever names and texts of others are in it: control characters are escaped, but for
-/// ends of lines and tabs.
+/// A message that cannot steer a terminal, whatever names and texts of others are in it: control characters are
+/// escaped, except ends of lines and tabs.
 pub(crate) struct Harmless<T>(pub(crate) T);
 
 impl<T: Display> Display for Harmless<T> {

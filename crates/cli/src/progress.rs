@@ -31,7 +31,7 @@ impl Write for AboveBar {
     }
 }
 
-/// A bar on standard error for work that takes long; nothing when that is no terminal.
+/// A bar on standard error for work that takes long; nothing where that is not a terminal.
 pub(crate) struct Progress {
     done: Arc<AtomicU64>,
     bar: ProgressBar,
@@ -44,8 +44,8 @@ impl Progress {
     const DELAY: Duration = Duration::from_secs(1);
     const PERIOD: Duration = Duration::from_millis(100);
 
-    /// Of work of this length, whose output goes to standard output while it goes on, or not: to a terminal it would go through
-    /// the bar.
+    /// A bar for work of this length, whose output goes to standard output meanwhile, or not: to a terminal it would go
+    /// through the bar.
     pub(crate) fn start(len: u64, prints: bool) -> Self {
         let (done, stop) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
         let bar = ProgressBar::with_draw_target(Some(len), ProgressDrawTarget::hidden());

@@ -46,7 +46,7 @@ fn a_function_is_given_the_elements_wherever_the_file_is() {
         let told = format!("diskside: bytes 400008..400008 are not in {input}, which has 400000\n");
         assert_eq!(diskside(&beyond), (2, Vec::new(), told));
     }
-    // What stands behind the elements is not of the array.
+    // Bytes behind the elements do not belong to the array.
     let longer = server.file("longer.npy", &[&self::array()[..], &[1; 24]].concat());
     let longer = good(&[&run[..], &[longer.to_str().expect("text")]].concat());
     assert_eq!(longer, good(&[&run[..], &[plain]].concat()));

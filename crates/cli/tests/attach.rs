@@ -77,8 +77,8 @@ fn a_function_finds_the_volume_of_a_mounted_file_by_itself() {
     assert!(detach(&device).status.success());
 }
 
-/// The process that attached the volume is killed under a mounted file system: that fails like one whose disk was pulled
-/// out, and comes back from its journal, with all that was durable, when the volume is attached anew.
+/// The process that attached the volume is killed under a mounted file system: that fails like one whose disk was
+/// pulled out, and comes back from its journal, with all that was durable, when the volume is attached again.
 #[test]
 fn a_file_system_comes_back_when_its_volume_is_attached_anew() {
     if !is_possible() {

@@ -29,8 +29,8 @@ fn numbers(of: impl IntoIterator<Item = u64>) -> Vec<u8> {
     of.into_iter().flat_map(u64::to_le_bytes).collect()
 }
 
-/// What came before an error was printed or not as it pleased the place: of a short result at a server nothing, of rows nothing
-/// anywhere, of the second of several files what it had made by its turn.
+/// Output before an error was printed or not depending on the place: of a short result at a server nothing, of rows
+/// nothing anywhere, of the second of several files what it had made by its turn.
 #[test]
 fn what_stood_before_a_failure_is_printed_wherever_the_function_runs() {
     let server = Server::start("");

@@ -61,7 +61,7 @@ impl Server {
 }
 
 fn session() -> Session {
-    // Whoever kills the target does not wait until it is given up.
+    // The test kills the target, and does not wait until it is given up.
     let connect = ConnectOptions { loss_timeout: Duration::from_millis(200), ..ConnectOptions::default() };
     Session::new(SessionOptions { connect, ..SessionOptions::default() })
 }
@@ -175,7 +175,7 @@ impl Place {
     }
 }
 
-/// The host is told that the connection was lost, what was durable stays, and a file that was to be replaced is whole.
+/// The host hears that the connection was lost, durable bytes stay, and a file that was to be replaced is whole.
 #[test]
 fn a_target_that_is_killed_leaves_whole_files_and_nothing_else() {
     for placement in [Placement::Replace, Placement::Append, Placement::InPlace] {
@@ -389,7 +389,8 @@ fn a_killed_host_leaves_nothing_of_an_output_that_passes_through_it() {
     assert!(place.content() == words(4096) && names(dir) == ["out"]);
 }
 
-/// Who writes a file without a name at a target that is killed hears that it is gone: by its name another file is meant.
+/// A host that writes a file without a name at a target that is killed hears that it is gone: another file has its name
+/// by then.
 #[test]
 fn an_output_that_went_with_its_target_is_not_taken_for_another_file() {
     let place = Place::new();

@@ -45,7 +45,7 @@ impl Server {
             let file = OpenOptions::new().write(true).open(self.dir.path().join("file")).expect("it is there");
             scope.spawn(move || {
                 while !stop.load(Ordering::SeqCst) {
-                    // What is there already: only the times of the file tell.
+                    // The bytes that are there already: only the times of the file show the write.
                     file.write_all_at(&[1; 8], 64).expect("written");
                 }
             });

@@ -200,7 +200,7 @@ fn damaged_input_says_where_and_gives_nothing() {
     }
 }
 
-/// gzip(1) warns of it. Of a function at a server only the server's log did.
+/// gzip(1) warns of it. For a function at a server only the server's log did.
 #[test]
 fn what_follows_gzip_data_is_ignored_with_a_warning_wherever_the_function_runs() {
     let server = Server::start("");
@@ -253,8 +253,8 @@ fn a_bomb_costs_what_the_call_may_and_no_more() {
     }
 }
 
-/// Behind another file, a compressed one ended for the function where its compressed bytes end: at a server, each piece after
-/// that was told to be the last.
+/// Behind another file, a compressed one ended for the function where its compressed bytes end: at a server, each piece
+/// after that was marked as the last.
 #[test]
 fn the_last_piece_of_a_compressed_file_is_the_last_behind_another_file_too() {
     let server = Server::start("");

@@ -1,4 +1,5 @@
-//! What the process of a server can still do: the file system and system calls beyond what it serves are closed to it.
+//! The privileges that a server's process keeps: the file system and system calls beyond what it serves are closed to
+//! it.
 
 mod common;
 
@@ -142,7 +143,7 @@ fn nobody_serves_what_anybody_can_read() {
     assert!(!runs_as(&server, 0));
     std::fs::write(dir.path().join("f"), b"one\n").expect("written");
     assert_eq!(good(&["cat", &format!("{url}/f")]), "one\n");
-    // Whoever may write it is another question.
+    // The file's mode is another question.
     let (server, _, _) = serve(&format!("{export},rw"), None, &[]);
     assert!(runs_as(&server, 0));
 }
@@ -185,8 +186,9 @@ fn without_confinement_it_is_as_it_was() {
     assert!(runs_as(&server, rustix::process::geteuid().as_raw()));
 }
 
-/// What resolves paths within an export is one wall, and this is the one behind it: the kernel refuses the process itself what
-/// lies outside. A server whose root is moved to another directory follows it, and reaches nothing there any more.
+/// The code that resolves paths within an export is one wall, and this is the one behind it: the kernel refuses the
+/// process itself what lies outside. A server whose root is moved to another directory follows it, and reaches nothing
+/// there any more.
 #[test]
 fn what_is_not_served_is_out_of_reach() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -338,7 +340,8 @@ fn the_vectorising_compiler_starts_and_keeps_its_code() {
     assert_ne!(std::fs::read_dir(cache.path().join("code")).expect("made").count(), 0);
 }
 
-/// The keys are read anew as the user that the server is; what the start did not know is closed, and that is said.
+/// The keys are read again as the user that the server has become; files that the start did not know are closed, and
+/// the error says so.
 #[test]
 fn reloading_reaches_what_the_start_knew() {
     let dir = tempfile::tempdir().expect("a directory");

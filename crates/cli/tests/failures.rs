@@ -1,4 +1,4 @@
-//! What users do wrong, what functions do wrong, and what they are told: exit code and exact words.
+//! Mistakes of users and failures of functions: the exit code and the exact words of each.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! What can be an input besides a regular file: pipes, sockets, files that the kernel makes, and parts of files.
+//! Inputs besides regular files: pipes, sockets, files that the kernel makes, and parts of files.
 
 mod common;
 
@@ -98,7 +98,7 @@ fn a_fifo_is_waited_for_until_somebody_writes() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let fifo = fifo(dir.path());
     let child = command(&["run", "wc", &fifo, "--json"]).spawn().expect("diskside runs");
-    // Opening it waits for the reader; and again after the first bytes, which are no end.
+    // Opening it waits for the reader; and again after the first bytes, which are not the end.
     let mut writer = std::fs::File::options().write(true).open(&fifo).expect("a reader comes");
     writer.write_all(b"one\n").expect("read");
     writer.write_all(b"two three\n").expect("read");

@@ -40,7 +40,7 @@ impl Way {
         command
     }
 
-    /// Exit code, standard output and standard error, but for what differs from server to server.
+    /// Exit code, standard output and standard error, except what differs from server to server.
     fn run(self, server: &Server, args: &[&str]) -> (Option<i32>, Vec<u8>, String) {
         let ran = self.command(args).output().expect("diskside runs");
         let said = String::from_utf8_lossy(&ran.stderr);
@@ -124,7 +124,7 @@ fn a_job_gives_the_same_whatever_the_kernel_allows() {
         );
         let lines: Vec<_> =
             ended.into_iter().map(|(code, out, said)| (code, out, without_names(&said, dir.path()))).collect();
-        // Text that differs is told as such: the bytes would fill a screen.
+        // The message shows text that differs, and not its bytes, which would fill a screen.
         let expected = expected.get_or_insert_with(|| lines.clone());
         for (at, (found, expected)) in lines.iter().zip(&*expected).enumerate() {
             assert_eq!((found.0, &found.2), (expected.0, &expected.2), "{way:?}, {at}");

@@ -70,7 +70,7 @@ impl Place {
         String::from_utf8(output.stdout).expect("text")
     }
 
-    /// Has the server read its hosts anew, and waits until it is so.
+    /// Has the server read its hosts again, and waits until it is so.
     fn reload(&self, what: &str, is_so: impl FnMut() -> bool) {
         self.process.signal(rustix::process::Signal::HUP);
         common::until(what, is_so);
@@ -138,7 +138,8 @@ fn an_invited_host_joins_and_may_do_what_was_granted() {
     }
 }
 
-/// Who was invited to read could pull whole files, and ran nothing at the server: nobody had thought of `--function`.
+/// A host that was invited to read could pull whole files, and ran nothing at the server: nobody had thought of
+/// `--function`.
 #[test]
 fn who_may_read_may_run_the_shipped_functions_at_the_server() {
     let place = Place::new("");
@@ -217,7 +218,7 @@ fn a_key_is_rotated_and_the_old_one_ends() {
         output.status.success()
     };
 
-    // At the host: the new key is beside the old one, which goes on.
+    // At the host: the new key is beside the old one, which stays valid.
     let server = ["--server", &place.address];
     fails(&place.host("ann", &[&["key", "rotate", "--finish"], &server[..]].concat(), ""), 4, "there is no new key");
     let begun = place.host("ann", &[&["key", "rotate"], &server[..]].concat(), "");

@@ -1,4 +1,4 @@
-//! The fields of every command's JSON are those of `docs/json.md`, and of the types that stand there.
+//! The fields of every command's JSON are those of `docs/json.md`, with the types on that page.
 
 mod common;
 
@@ -37,14 +37,14 @@ fn flatten(value: &Value, path: &str, found: &mut Vec<(String, &'static str)>) {
     }
 }
 
-/// What the page says of a path: its own row, or that of any name in its place.
+/// The page's row for a path: its own, or that of any name in its place.
 fn type_of<'p>(page: &'p BTreeMap<String, String>, path: &str) -> Option<(&'p str, &'p str)> {
     let any = path.rsplit_once('.').map(|(parent, _)| format!("{parent}.*"));
     let row = page.get_key_value(path).or_else(|| page.get_key_value(any?.as_str()));
     row.map(|(path, ty)| (path.as_str(), ty.as_str()))
 }
 
-/// Every field of these outputs is on the page, and every field of the page in one of them, but for those named.
+/// Every field of these outputs is on the page, and every field of the page in one of them, except those named.
 fn check(command: &str, outputs: &[Value], unseen: &[&str]) {
     let mut page = documented(command);
     let mut left: Vec<String> = page.keys().cloned().collect();

@@ -282,7 +282,7 @@ fn what_is_wrong_with_a_file_is_told_to_the_kernel() {
     );
 }
 
-/// What a kernel has begun and never waits for ends before the kernel is told to have ended.
+/// Operations that a kernel has begun and never waits for end before the kernel is reported as ended.
 #[test]
 fn what_was_begun_is_done_and_a_failure_that_nobody_heard_is_one() {
     let world = World::new();

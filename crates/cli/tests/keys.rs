@@ -91,7 +91,7 @@ fn a_laptop_gets_in_by_three_commands() {
     assert_eq!(with_key(&key, &["cat", &url]), (0, "one\n".into(), String::new()));
     assert_eq!(with_key(&key, &["run", "wc", &url]).0, 0);
 
-    // Others do not get in, and are told what to do.
+    // Others do not get in, and the error says what to do.
     let (code, out, error) = with_key(Path::new("none"), &["cat", &url]);
     assert_eq!((code, out.as_str()), (4, ""), "{error}");
     let stranger = file("stranger");

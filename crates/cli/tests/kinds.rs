@@ -100,7 +100,7 @@ fn a_program_of_delilah_runs_over_files_here_and_at_a_target() {
         good(&["run", &select, file, "--out", &made]);
         assert!(std::fs::read(world.dir.path().join("made")).expect("made") == left);
     }
-    // What it refuses it says by what it returns, which is no failure here; what it must not do is one.
+    // It refuses by its return value, which is not a failure here; a forbidden access is one.
     world.file("short", &slot[..31]);
     let (_, said) = good(&["run", &select, &format!("{}/data/short", world.target()), "--where", "device"]);
     assert!(said.contains(&format!("returned {}", u64::MAX)), "{said}");
@@ -152,7 +152,7 @@ fn a_program_is_executed_over_memory_ranges_of_this_machine() {
     let (said, _) = good(&["execute", &words, &file, "=8", "--json"]);
     let told: serde_json::Value = serde_json::from_slice(&said).expect("JSON");
     assert_eq!((&told["kind"], &told["returned"]), (&"exec".into(), &10.into()));
-    // A file whose length is no multiple of 8 goes up to one, with zeroes.
+    // A file whose length is not a multiple of 8 is rounded up to one, with zeroes.
     let odd = world.file("odd", &[&numbers[..], &[1]].concat());
     assert_eq!(good(&["execute", &words, &odd, "=8"]).0, b"returned 11\n");
 
@@ -259,7 +259,7 @@ fn a_named_state_is_cleared() {
     let (code, _, said) = diskside(&["clear", &world.target(), "--hostnqn", &format!("{HOST}-2"), "--state", "runs"]);
     assert!(code == 4 && said.contains("there is no state with this hash"), "{code}: {said}");
     assert_eq!(counts(), [4, 2]);
-    // What a target keeps of its volumes goes likewise.
+    // The same for what a target keeps of its volumes.
     assert_eq!([clear(&["--cache"]).0, clear(&["--cache=1"]).0], [0, 0]);
     let (code, _, said) = clear(&["--cache=77"]);
     assert!(code == 4 && said.contains("there is no volume with namespace ID 77"), "{code}: {said}");

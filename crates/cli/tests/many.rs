@@ -7,7 +7,8 @@ use std::path::Path;
 
 use common::{Process, Server, diskside, good, json, numbers};
 
-/// Its result differs when a file is missing, comes twice or at another place, or when it is told another index, length or
+/// Its result differs when a file is missing, comes twice or at another place, or when the index, length or end that it
+/// gets of one differs.
 /// end of one.
 const SEEN: &str = r#"
 #include "diskside.h"
@@ -133,8 +134,8 @@ fn arrays_among_many_files_are_given_without_their_headers() {
     assert_eq!(all["stats"]["input_bytes"], 12 * 8000 + 128);
 }
 
-/// An array among more than a few short files of a server was refused where the output goes on its way, and given without its
-/// header here.
+/// An array among more than a few short files of a server was refused where the output leaves early, and given without
+/// its header here.
 #[test]
 fn an_array_among_many_files_whose_outputs_stream_is_given_without_its_header() {
     let server = Server::start("");
@@ -177,7 +178,7 @@ __s64 fold(struct sum *acc, __u64 acc_len, __u64 cap, const struct sum *part, __
 }
 "#;
 
-/// What was told of a fold that fails early and a wrong file behind it hung on how many files there were, and where.
+/// The error of a fold that fails early, with a wrong file behind it, depended on how many files there were, and where.
 #[test]
 fn of_two_failures_the_first_in_the_order_of_the_files_is_told() {
     let server = Server::start("");
@@ -338,8 +339,8 @@ fn a_server_that_may_have_few_files_open_reads_many() {
     }
 }
 
-/// What a server has no memory for, this machine may have: then all files of the group run here. No test had a group that was
-/// refused behind its first files, and where those had given much output already, the run ended there.
+/// A group for which a server has no memory may fit this machine: then all its files run here. No test had a group that
+/// was refused behind its first files, and where those had given much output already, the run ended there.
 #[test]
 fn a_group_that_the_server_refuses_half_way_runs_here() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -371,7 +372,7 @@ fn a_group_that_the_server_refuses_half_way_runs_here() {
             said.starts_with(&told) && said.contains("the record does not end here, and for a longer one there is no"),
             "{said}"
         );
-        // What stood before: the lines of the files before it, and those before the long one.
+        // The output before it: the lines of the files before it, and those before the long one.
         assert!(out.len() == before && local.1.starts_with(&out), "{function:?}: {} bytes", out.len());
         for place in ["host", "auto"] {
             let (code, out, said) = run(&[&there, "--where", place]);

@@ -1,4 +1,4 @@
-//! What users get wrong, and what they are told: the exit codes of `docs/json.md`, and words that say what to do.
+//! Mistakes of users: the exit codes of `docs/json.md`, and words that say what to do.
 
 mod common;
 
@@ -150,7 +150,7 @@ fn the_type_of_an_array_is_asked_for() {
     }
 }
 
-/// A number below those of 32 bits was told as the least of them.
+/// A number below those of 32 bits was shown as the least of them.
 #[test]
 fn what_a_function_returned_is_told_as_it_is() {
     let server = Server::start("");
@@ -167,7 +167,7 @@ fn what_a_function_returned_is_told_as_it_is() {
         ("-9223372036854775807 - 1", "returned -9223372036854775808: this is no errno"),
         ("-4096", "returned -4096: this is no errno"),
         ("-2", "returned -2: No such file or directory (os error 2)"),
-        // Of a run that went well nobody hears.
+        // A run that went well says nothing.
         ("ds_fail(0, \"nothing\", 7), -2", "returned -2: nothing"),
     ] {
         let f = function(value);
@@ -195,7 +195,7 @@ fn a_link_that_leads_nowhere_says_where_it_leads() {
     assert!(code == 4 && !said.contains("/lnk?"), "{said}");
 }
 
-/// A URL without a host was told how volumes are written, and a directory only that it is one.
+/// The error of a URL without a host said how volumes are written, and that of a directory only that it is one.
 #[test]
 fn urls_and_directories_are_told_what_to_write() {
     let server = Server::start("");

@@ -91,7 +91,7 @@ fn patterns_and_directories_have_files_of_any_name() {
         }
     }
     assert_eq!(json(&["run", "wc", "--recursive", &server.at("dir%FE")])["rows"][0]["lines"], 6);
-    // Of a part with a wildcard the other characters are UTF-8.
+    // The other characters of a part with a wildcard are UTF-8.
     let (code, _, said) = diskside(&["ls", &server.at("*%FF")]);
     assert!(code == 4 && said.contains("it is not UTF-8"), "{code}: {said}");
 }

@@ -32,7 +32,7 @@ fn cases() -> Vec<Case> {
     cases
 }
 
-/// What a command ended with: its exit code, what it printed, and what it said, without the names of files.
+/// The end of a command: its exit code, its output, and its messages, without the names of files.
 type Ended = (i32, Vec<u8>, String);
 
 #[test]

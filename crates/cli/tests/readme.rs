@@ -1,4 +1,4 @@
-//! The README's own function and the README's own commands, run as they stand there.
+//! The README's own function and the README's own commands, run as written.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -123,7 +123,7 @@ fn the_first_function_of_the_guide_has_one_result_wherever_it_runs() {
     }
 }
 
-/// The guide's function of this name, as it stands there.
+/// The guide's function of this name, as written.
 fn everyday(name: &str) -> String {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let guide = std::fs::read_to_string(root.join("docs/functions.md")).expect("the guide is there");
@@ -205,7 +205,7 @@ fn shell(command: &str, dir: &Path) -> Command {
     shell.args(["-c", command]).current_dir(dir).env("PATH", path.expect("directories without colons"));
     // No command knows what another one learnt.
     shell.env("XDG_STATE_HOME", "/dev/null/none");
-    // Keys are made in this directory, and those of whoever runs the tests are not looked for.
+    // Keys are made in this directory, and those of the user who runs the tests are not looked for.
     shell.env("XDG_CONFIG_HOME", dir.join("config")).env_remove("DISKSIDE_KEY");
     shell
 }

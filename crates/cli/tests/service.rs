@@ -1,4 +1,4 @@
-//! `diskside serve` under a service manager: what it is told, what it gives, and a configuration that changes.
+//! `diskside serve` under a service manager: the messages to and from it, and a configuration that changes.
 
 mod common;
 
@@ -24,7 +24,7 @@ struct Place {
 impl Place {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        // Whoever the server becomes may read it.
+        // The user that the server becomes may read it.
         let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(dir.path(), open).expect("ours");
         for name in ["one", "two"] {
@@ -137,7 +137,7 @@ fn exports_and_volumes_come_and_go_while_hosts_are_at_work_and_nothing_wrong_is_
     assert!(!failed.load(Ordering::Relaxed), "a host failed while the configuration changed");
 }
 
-/// A server that others reach lost its hosts by a reload, and whoever reached it had all of it, to write.
+/// A server that others reach lost its hosts by a reload, and anybody who reached it had all of it, to write.
 #[test]
 fn a_reload_opens_nothing_by_what_is_missing() {
     let place = Place::new();
@@ -380,7 +380,7 @@ fn calls_operations_and_hosts_are_told_with_their_latencies() {
     until("operations have theirs", || {
         count("diskside_export_operation_duration_seconds_count{export=\"one\"}") >= 2.0
     });
-    // Who did it: nobody could see which host called functions, or read files.
+    // Nobody could see which host called functions, or read files.
     until("hosts have theirs", || {
         count("diskside_host_calls_total{host=\"") == 1.0 && count("diskside_host_file_read_bytes_total{host=\"") > 0.0
     });

@@ -164,7 +164,7 @@ fn quotas_change_while_it_serves_and_what_hosts_hold_outlives_a_server() {
     let _ = diskside(&["rm", &world.at("c"), "--hostnqn", ANN]);
     assert_eq!(world.held("ann"), (120 << 10, 2));
     assert_eq!(good(&["cat", &world.at("a"), "--hostnqn", ANN]).len(), 60 << 10);
-    // What the operator removes is known when the file is read anew.
+    // Files that the operator removes are noticed when the configuration is read again.
     std::fs::remove_file(world.path("served/a")).expect("removed");
     world.process.signal(Signal::HUP);
     until("it is counted anew", || world.held("ann") == (60 << 10, 1));

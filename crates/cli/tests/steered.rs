@@ -29,7 +29,7 @@ impl Server {
     }
 }
 
-/// A command that goes on meanwhile.
+/// A command that runs meanwhile.
 fn begin(args: &[&str]) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
     command.args(args).args(["--stateless"]).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -124,8 +124,8 @@ fn a_policy_is_chosen_and_decisions_are_counted_over_several_files() {
     assert!(code == 2 && said.contains("k is from 1 to n"), "{said}");
 }
 
-/// Each command was the first request of its period: `--policy lambda-io` ran on both sides, and fetched the whole file, whatever
-/// had been measured. A command goes on where the one before it ended.
+/// Each command was the first request of its period: `--policy lambda-io` ran on both sides, and fetched the whole
+/// file, whatever had been measured. A command continues where the one before it ended.
 #[test]
 fn a_period_goes_on_from_command_to_command() {
     let server = Server::start("");
@@ -153,7 +153,7 @@ fn a_period_goes_on_from_command_to_command() {
     assert_eq!(plan(&["--policy", "host"]), "host", "what is said in the command counts");
 }
 
-/// What a write took is told stage by stage, as the target measured it.
+/// The time of a write is shown stage by stage, as the target measured it.
 #[test]
 fn stages_of_a_write_at_the_device_are_told() {
     let server = Server::start("");
@@ -168,7 +168,7 @@ fn stages_of_a_write_at_the_device_are_told() {
     }
 }
 
-/// Who asks for a compiler that the target has not is told so, and does not get another one.
+/// A user who asks for a compiler that the target lacks gets an error, and not another compiler.
 #[test]
 fn a_tier_that_the_target_has_not_is_refused() {
     let server = Server::start("");
@@ -187,7 +187,7 @@ fn a_named_state_is_kept_from_run_to_run() {
     let function = server.file("count.bpf.c", source.as_bytes()).display().to_string();
     let out = server.file("out", b"").display().to_string();
     let input = server.at("in");
-    // What another run keeps connected keeps its state: it goes with the host's last connection.
+    // Another run that stays connected keeps its state: it goes with the host's last connection.
     let both = [&input[..], &input[..], &input[..]];
     let run =
         [&["run", &function[..]], &both[..], &["--state", "runs=64", "--where", "device", "--out", &out]].concat();

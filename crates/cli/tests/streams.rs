@@ -88,7 +88,7 @@ fn a_full_standard_output_is_an_error_of_every_command() {
     }
 }
 
-/// Whoever reads has read enough: no message, and no failure.
+/// The reader has read enough: no message, and no failure.
 #[test]
 fn a_reader_that_went_away_ends_every_command_quietly() {
     let server = server();
@@ -134,7 +134,7 @@ fn a_standard_error_that_cannot_be_written_leaves_the_exit_code() {
     }
 }
 
-/// A target goes on when nobody reads what it says.
+/// A target works on when nobody reads its output.
 #[test]
 fn a_server_whose_output_is_not_read_serves() {
     let server = Server::start("");

@@ -1,7 +1,7 @@
 //! Tables of text whose columns go by the names in their first line.
 //!
-//! Who tried it first gave `by=city`, as of a data frame, and was told to repeat the line of names as an argument; with the number of the
-//! column, the line of names was a group of its own.
+//! A user who tried it first gave `by=city`, as of a data frame, and the error asked to repeat the line of names as an
+//! argument; with the number of the column, the line of names was a group of its own.
 
 mod common;
 

@@ -260,7 +260,7 @@ fn nothing_is_told_where_nobody_asks() {
     assert_eq!(*collector.spans.lock().expect("no panic"), []);
 }
 
-/// A server that does not trace takes the context, and answers as ever.
+/// A server that does not trace takes the context, and answers as always.
 #[test]
 fn a_host_traces_alone_where_its_server_does_not() {
     let collector = Collector::start();

@@ -1,4 +1,4 @@
-//! The tutorial, from its first command to its last, in two directories that stand for its two machines.
+//! The tutorial, from its first command to its last, in two directories as its two machines.
 
 mod common;
 
@@ -17,7 +17,7 @@ fn every_command_of_the_tutorial_does_what_stands_there() {
     let mut done = 0;
     for block in blocks(&page) {
         match block {
-            // The function grows as the page goes on.
+            // The function grows from page to page.
             Block::Source(source) => machines.append("slow.bpf.c", &source),
             Block::Command(shown) => {
                 machines.follow(&shown);
@@ -72,7 +72,7 @@ fn commands(text: &str) -> Vec<Shown> {
     all
 }
 
-/// Whether this was printed; `…` stands for anything.
+/// Whether this was printed; `…` matches anything.
 fn fits(printed: &str, shown: &str) -> bool {
     let (first, rest) = shown.split_once('…').unwrap_or((shown, ""));
     let Some(mut left) = printed.strip_prefix(first) else { return false };
@@ -162,7 +162,7 @@ impl Machines {
         assert!(shown.printed.is_empty() || fits(&printed, &shown.printed), "{}\n{printed}", shown.command);
     }
 
-    /// A server at a free port, which the page's address stands for from now on.
+    /// A server at a free port, which replaces the page's address from now on.
     fn serve(&mut self, who: &str, command: &str) {
         let (command, port) = match command.split_once(" --listen 0.0.0.0:") {
             Some((command, port)) => (command, format!(":{port}")),

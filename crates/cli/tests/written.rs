@@ -1,4 +1,4 @@
-//! What `--out` and `cp` do to what has the name already: as root and as another user, here and at a target.
+//! `--out` and `cp` where something has the name already: as root and as another user, here and at a target.
 
 mod common;
 
@@ -13,7 +13,7 @@ use rustix::fs::{CWD, FileType, Mode, XattrFlags, getxattr, makedev, mknodat, se
 use rustix::process::geteuid;
 
 const NOBODY: u32 = 65534;
-/// What `upper` makes of a file here: the file.
+/// The result of `upper` for a file here: the file.
 const SAME: &str = "#include \"diskside.h\"\nDS_SPLIT_LINES;\nDS_CONCATENATE;\nDS_OUTPUT(1, 1, 0);\nSEC(\"write/same\")\n\
     __s64 same(__u8 *out, const __u8 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
     ds_memcpy(out, in, in_len);\nreturn in_len;\n}\n";
@@ -320,7 +320,7 @@ fn a_kill_in_the_middle_leaves_nothing() {
     let mut child = command.spawn().expect("it runs");
     let mut input = std::fs::OpenOptions::new().write(true).open(&fifo).expect("it has a reader");
     input.write_all(&b"a line of input\n".repeat(20_000)).expect("it reads");
-    // Of the output, which nobody sees, some is written.
+    // Some of the output, which nobody sees, is written.
     until("it writes", || unnamed_bytes(&child) > 0);
     assert_eq!(dir.names(), ["fifo", "x"]);
     child.kill().expect("it runs");

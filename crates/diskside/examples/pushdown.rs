@@ -1,5 +1,4 @@
-//! Runs one function over one file each time that it is told to, and says what that took: the load of
-//! `bench/pushdown`.
+//! Runs one function over one file at each order, and prints the time: the load of `bench/pushdown`.
 //!
 //! ```text
 //! pushdown URL FUNCTION WHERE [--arg name=value]... [--len BYTES] [--request BYTES] [--at-once N]

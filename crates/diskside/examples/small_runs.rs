@@ -1,6 +1,6 @@
-//! Runs `stats64` over one file again and again, and prints medians in nanoseconds: of opening it and running at the target, as a
-//! user of the library writes it; of a file that is opened late, of which the target is told the path; and of that where nobody says
-//! where the function is to run.
+//! Runs `stats64` over one file again and again, and prints medians in nanoseconds: of opening it and running at the
+//! target, as a user of the library writes it; of a file that is opened late, whose path the target gets; and of that
+//! where nobody says where the function is to run.
 //!
 //! `cargo run --release -p diskside --example small_runs -- URL RUNS`: what `bench/python/run` compares Python with.
 

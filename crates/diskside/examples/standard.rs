@@ -1,5 +1,5 @@
-//! Runs one function over a volume each time that it is told to, by function commands or by the standard ones: the load
-//! of the figure `standard` of `bench/pushdown`.
+//! Runs one function over a volume at each order, by function commands or by the standard ones: the load of the figure
+//! `standard` of `bench/pushdown`.
 //!
 //! ```text
 //! standard URL FUNCTION functions|standard [--arg name=value]... [--len BYTES] [--request BYTES] [--at-once N]

@@ -62,7 +62,7 @@ pub use diskside_trace as trace;
 pub use library::{ResolveError, resolve};
 pub use location::{Copies, ExportUrl, Location, LocationError, PathText, Server};
 
-/// What goes over the wire: NVMe's own structures, and our commands for functions and files.
+/// The structures on the wire: NVMe's own, and our commands for functions and files.
 pub mod wire {
     pub use diskside_nvme::wire::*;
     pub use diskside_wire::{file, function};

@@ -82,7 +82,7 @@ pub(crate) fn resolve_raw(engine: &Engine, path: &Path, kind: Kind) -> Result<(V
         return Err(ResolveError::NotRaw { path: path.to_owned() });
     }
     let failed = |source: LoadError| ResolveError::Load { what: path.display().to_string(), source };
-    // What is wrong with the code is told of the code.
+    // Errors of the code name the code.
     Image::from_raw(&code, kind, engine.helpers()).map_err(|error| failed(error.into()))?;
     let object = raw::object_of(&code, kind).map_err(|error| ResolveError::Read {
         path: path.to_owned(),

@@ -15,7 +15,7 @@ pub const FOUND_MAX: usize = 1 << 20;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindError {
-    /// It is no pattern.
+    /// It is not a pattern.
     #[error(transparent)]
     Pattern(#[from] PatternError),
     /// A directory cannot be listed.

@@ -226,8 +226,8 @@ impl Session {
         File::open(self, &what.parse()?, OpenMode::Read)
     }
 
-    /// What a path or URL names, for reading; a file of an export is opened only when it is used, and may be closed again
-    /// after that: so a run may be over more files than a target lets a host have open. That a file is not there is known
+    /// The file of a path or URL, for reading; a file of an export is opened only when it is used, and may be closed
+    /// again after that: so a run may be over more files than a target lets a host have open. A missing file is noticed
     /// when it is used.
     pub fn open_late(&self, location: &Location) -> Result<File, SessionError> {
         File::late(self, location)
@@ -238,8 +238,8 @@ impl Session {
         File::open(self, location, mode)
     }
 
-    /// The file behind a descriptor of this process, which is duplicated: what is read and written goes through it, with the
-    /// rights that it has. What is learnt of the file is known by the file, not by its name.
+    /// The file behind a descriptor of this process, which is duplicated: reads and writes go through it, with the
+    /// rights that it has. Measurements are kept for the file, not for its name.
     ///
     /// # Errors
     /// It is not open for this (`EBADF`), or has no positions (`ESPIPE`).
@@ -338,7 +338,7 @@ impl Session {
         self.link(url)?.compute().cloned()
     }
 
-    /// What became of requests over files on mounted volumes: how many were proved, and why others were not.
+    /// The outcomes of requests over files on mounted volumes: how many were proved, and why others were not.
     #[must_use]
     pub fn mounted_counters(&self) -> &Arc<Counters> {
         &self.inner.mounted

@@ -17,7 +17,7 @@ use lab::{Kind, Lab, until_nobody_writes};
 
 const NQN: &str = "nqn.2026-11.org.example:mounted";
 
-/// A file system whose image a target serves: the kernel knows nothing of that, so the session is told.
+/// A file system whose image a target serves: the kernel knows nothing of that, so the session is configured.
 struct World {
     lab: Lab,
     running: Running,
@@ -108,7 +108,7 @@ fn a_function_runs_at_the_volume_of_a_local_file_or_says_why_not() {
     }
 }
 
-/// A session that is told of no volume finds none, and says nothing of it: most files of a machine are on none.
+/// A session without a volume finds none, and says nothing of it: most files of a machine are on none.
 #[test]
 fn a_plain_file_is_just_here() {
     let Some(world) = World::new(Kind::Ext4) else { return };

@@ -220,7 +220,7 @@ fn a_call_that_is_over_or_never_was_cannot_be_cancelled() {
     let quick = fixture.load(&fixture.function("quick", "*out = in_len;\nreturn 8;"));
     assert_eq!(fixture.compute.call(&fixture.request(quick.index)).wait().unwrap().result, 64_u64.to_le_bytes());
     let before = Instant::now();
-    // Whichever way it is told, at once and without harm to others.
+    // Either way of cancelling is reported at once and without harm to others.
     let _ = fixture.compute.cancel(u64::MAX, true, PATIENCE);
     assert!(before.elapsed() < PATIENCE);
     assert_eq!(fixture.compute.call(&fixture.request(quick.index)).wait().unwrap().result, 64_u64.to_le_bytes());
@@ -256,8 +256,9 @@ fn what_came_with_the_target_stays() {
     assert_eq!(fixture.compute.programs().unwrap().len(), programs.len());
 }
 
-/// A session that used more functions than its host may have programs failed at the one too many, for good. What it used least
-/// recently goes now, and comes back when it is asked for; what has a call under way, or is prepared, stays.
+/// A session that used more functions than its host may have programs failed at the one too many, for good. Now the
+/// program that was used least recently goes, and comes back when it is asked for; one that has a call under way, or is
+/// prepared, stays.
 #[test]
 fn a_session_uses_more_functions_than_a_target_has_room_for() {
     let fixture = Fixture::of(Target::builder().compute(|compute| compute.host_programs = 3));

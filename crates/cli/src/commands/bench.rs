@@ -134,7 +134,7 @@ fn once(
 /// Where two lines cross: both sides take a while for the first byte, and then some for each. `None`: the device's never is below.
 fn pays_from(len: u64, here: Duration, there: Duration, short_there: Duration) -> Option<u64> {
     let (here, there) = (here.as_secs_f64() / len as f64, there.saturating_sub(short_there).as_secs_f64() / len as f64);
-    // What the host needs for a byte counts from the first one on; a request to the device has its round trip before.
+    // The host's time for a byte counts from the first one on; a request to the device has its round trip before.
     (here > there).then(|| (short_there.as_secs_f64() / (here - there)) as u64)
 }
 

@@ -171,7 +171,7 @@ impl Cp {
 
     fn failed(&self, error: CopyError, is_stdout: bool) -> Failure {
         match error {
-            // Whoever reads our output has read enough.
+            // The reader of our output has read enough.
             CopyError::Write { error, .. } if is_stdout && error.kind() == ErrorKind::BrokenPipe => {
                 Failure::Output(error)
             }
@@ -181,7 +181,7 @@ impl Cp {
         }
     }
 
-    /// Of a volume that is to be overwritten: nothing is lost that nobody knows of.
+    /// Why a volume is not overwritten: nothing is lost without somebody's knowledge.
     fn refuse_loss(&self, source: &Source, target: &Target) -> Result<(), Failure> {
         let (false, Target::Fixed { io, len }) = (self.force, target) else { return Ok(()) };
         let end = End { io, len: *len, fixed: true };

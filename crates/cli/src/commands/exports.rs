@@ -187,7 +187,7 @@ pub(super) fn failed(url: &ExportUrl, error: &FunctionError) -> Failure {
     Failure::Environment(format!("{url}: {error}"))
 }
 
-/// Of what is to be written: a target alone is no place for a file.
+/// Refuses an output without an export: a target alone cannot have a file.
 pub(super) fn refuse_no_export(url: &ExportUrl) -> Result<(), Failure> {
     if !url.path.is_empty() {
         return Ok(());
@@ -195,7 +195,7 @@ pub(super) fn refuse_no_export(url: &ExportUrl) -> Result<(), Failure> {
     Err(Failure::Usage(format!("{url} names no export: write {URL}; `diskside ls {url}` lists its exports")))
 }
 
-/// Of what is to be written, and is no directory: a name that ends in a slash means one.
+/// Refuses an output whose name ends in a slash, which means a directory.
 pub(super) fn refuse_directory(name: &str) -> Result<(), Failure> {
     if !name.ends_with('/') {
         return Ok(());
@@ -205,7 +205,7 @@ pub(super) fn refuse_directory(name: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Of what is to be written: a pattern means files that are there. What is there by that very name is meant.
+/// Refuses an output that is a pattern: a pattern means files that are there. A file of that very name is allowed.
 pub(super) fn refuse_pattern(files: &Files, url: &ExportUrl, remedy: &str) -> Result<(), Failure> {
     let is_pattern = url.path.iter().any(|byte| matches!(byte, b'*' | b'?'));
     if !is_pattern || files.stat(&url.path).is_ok() {

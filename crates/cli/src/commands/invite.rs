@@ -1,4 +1,4 @@
-//! `diskside invite`: a host that a server makes up, with its key and rights, as a text for whoever is to be it.
+//! `diskside invite`: a host that a server makes up, with its key and rights, as a text for the person who is to be it.
 
 use super::key::hosts_file::{HostsFile, HostsFileArgs, parse_name};
 use super::key::{failure, parse_server, parse_when};
@@ -48,7 +48,7 @@ pub(crate) struct Invite {
     /// A key of DH-HMAC-CHAP, for servers and hosts without OpenSSL: both prove who they are, and nothing is encrypted
     #[arg(long)]
     no_tls: bool,
-    /// The server's subsystem, where `diskside serve` is told it by --nqn [default: that of the configuration]
+    /// The server's subsystem, where `diskside serve` gets it by --nqn [default: that of the configuration]
     #[arg(long, value_name = "NQN", value_parser = parse_nqn)]
     nqn: Option<Nqn>,
     /// Write the text to a new file, which nobody else can read [default: print it]
@@ -66,7 +66,7 @@ impl Invite {
             return Err(Failure::Usage(what));
         }
         let key = HostKey::new(None, if self.no_tls { Kind::Mutual } else { Kind::Tls });
-        // With it first: a server that others reach is no configuration before it has a host.
+        // With it first: without a host, a server that others reach has no valid configuration.
         file.allow(&self.name, key.introduction(), None)?;
         let config = file.resolve()?;
         let server = self.at.clone().map_or_else(|| reached(&config), Ok)?;
@@ -107,7 +107,7 @@ impl Invite {
     }
 }
 
-/// What is granted; `None` where nothing is said.
+/// The grant; `None` where nothing is said.
 fn grant(invite: &Invite, config: &ServeConfig, path: &Path) -> Result<Option<Table>, Failure> {
     if invite.read.is_empty() && invite.write.is_empty() && invite.functions.is_empty() {
         return Ok(None);
@@ -132,7 +132,7 @@ fn grant(invite: &Invite, config: &ServeConfig, path: &Path) -> Result<Option<Ta
         }
     }
     let shipped = [FunctionRule::Shipped];
-    // Who may read something may let the server look at it: that is what it is for.
+    // A host that may read something may let the server look at it: that is the purpose of a server.
     let functions = if invite.functions.is_empty() { &shipped[..] } else { &invite.functions };
     if !invite.no_functions {
         grant.insert("functions", value(Array::from_iter(functions.iter().map(ToString::to_string))));

@@ -13,7 +13,7 @@ use diskside_observe::{Observer, Watched, metrics};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 
-/// A target that has been away for longer is told as such.
+/// A target that has been away for longer is reported as away.
 const AWAY_MAX_MS: u64 = 5000;
 
 /// Arguments of `metrics`.

@@ -1,4 +1,4 @@
-//! What a name that is not there may have meant: names like it in the same directory, here or at a target.
+//! Suggestions for a name that is not there: names like it in the same directory, here or at a target.
 
 use crate::error::Failure;
 use diskside::host::function::Files;

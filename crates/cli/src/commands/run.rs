@@ -106,8 +106,8 @@ pub(crate) struct Run {
     /// How many bytes of each file to run over [default: all behind the offset]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, allow_negative_numbers = true)]
     length: Option<u64>,
-    /// What to decompress: files and pipes that begin like gzip or zstd data (auto), nothing, or all input. Then --offset
-    /// and --length count decompressed bytes
+    /// Decompress files and pipes that begin like gzip or zstd data (auto), nothing, or all input. Then --offset and
+    /// --length count decompressed bytes
     #[arg(long, value_name = "auto|none|gzip|zstd", default_value = "auto", value_parser = parse_decompress)]
     decompress: Decompress,
     /// Whose header to leave out: that of any file of a known format (auto; that is NumPy's .npy), or none. Then --offset and
@@ -128,7 +128,8 @@ pub(crate) struct Run {
     /// Threads that run the function
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// What the records are: lines, records:N, bytes, or whole to call the function once [default: what it declares]
+    /// How the input is divided: lines, records:N, bytes, or whole to call the function once [default: as the function
+    /// declares]
     #[arg(long, value_parser = parse_split)]
     split: Option<Split>,
     /// How the function runs: interp, cranelift or llvm [default: cranelift at once, and llvm when its
@@ -322,7 +323,7 @@ impl Run {
         }
         let ran = session.run_into_destination(files, function, args, options, destination);
         ran.map_err(|error| match error {
-            // Whoever reads our output has read enough.
+            // The reader of our output has read enough.
             SessionError::Call(CallError::Write(error)) if is_stdout && error.kind() == ErrorKind::BrokenPipe => {
                 Failure::Output(error)
             }
@@ -330,7 +331,7 @@ impl Run {
         })
     }
 
-    /// A directory of an export is no name for a result.
+    /// A directory of an export cannot be the name of a result.
     fn explain_out(&self, session: &Session, url: &ExportUrl, error: SessionError) -> Failure {
         let stat = || session.files(url).ok()?.stat(&url.path).ok();
         let is_there =

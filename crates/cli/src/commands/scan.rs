@@ -38,7 +38,7 @@ pub(crate) struct Scan {
     /// Rows for which this is true go out
     #[arg(long = "where", value_name = "CONDITION")]
     filter: Option<String>,
-    /// What goes out instead of rows: sum, count, min, max and avg, with commas between them
+    /// Aggregates to print instead of rows: sum, count, min, max and avg, with commas between them
     #[arg(long = "aggregate", value_name = "SUMS")]
     aggregates: Option<String>,
     /// Columns to group rows by, at most 8
@@ -47,10 +47,10 @@ pub(crate) struct Scan {
     /// Columns of the result that its rows are sorted by, such as 'price desc, name'; it takes --limit
     #[arg(long, value_name = "COLUMNS", requires = "limit")]
     order: Option<String>,
-    /// What the file is [default: what it begins and ends with, or its name, says]
+    /// Format of the file [default: by its first and last bytes, or its name]
     #[arg(long, value_enum, value_name = "FORMAT")]
     input: Option<Input>,
-    /// What is between the values of a CSV file [default: a comma; in .tsv a tab]
+    /// Character between the values of a CSV file [default: a comma; in .tsv a tab]
     #[arg(long, value_name = "CHARACTER")]
     delimiter: Option<String>,
     /// A CSV file begins with values: its columns are called column0, column1, ...
@@ -275,7 +275,7 @@ fn run(
         _ => job.finish(),
     };
     match written {
-        // Whoever reads our output has read enough.
+        // The reader of our output has read enough.
         Err(error) if out.is_none() && error.kind() == ErrorKind::BrokenPipe => return Err(Failure::Output(error)),
         Err(error) => {
             let told = out.map_or(error.to_string(), |out| out.failed(&error).to_string());

@@ -40,7 +40,8 @@ pub(crate) struct Serve {
     /// Address or name to listen on; port 0 takes a free one [default: 127.0.0.1:4420]
     #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_address)]
     listen: Vec<SocketAddr>,
-    /// Listen beyond this machine although hosts are not authenticated: whoever reaches it can use all that is served
+    /// Listen beyond this machine although hosts are not authenticated: anybody who reaches it can use all that is
+    /// served
     #[arg(long)]
     insecure: bool,
     /// NQN of the subsystem
@@ -52,8 +53,8 @@ pub(crate) struct Serve {
     /// A host that may connect, by its key; others are refused. `diskside key allow` writes the same to a file
     #[arg(long = "host", value_name = "NAME=NQN[,tls-key=FILE][,key=FILE][,controller-key=FILE]")]
     known_hosts: Vec<HostSpec>,
-    /// What hosts must do: say their name (none), prove it by a key (auth), come over TLS (tls), or both (tls+auth) [default: tls
-    /// if hosts have keys of TLS alone, auth if they have others, else none]
+    /// How hosts come: by their name (none), with a key as proof (auth), over TLS (tls), or both (tls+auth) [default:
+    /// tls if hosts have keys of TLS alone, auth if they have others, else none]
     #[arg(long, value_name = "none|auth|tls|tls+auth", value_parser = parse_requirement)]
     require: Option<Requirement>,
     /// Reactors, one thread each

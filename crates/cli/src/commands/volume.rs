@@ -1,4 +1,4 @@
-//! What the commands that connect share: connecting, and naming either end of a copy.
+//! The common part of commands that connect: connecting, and naming either end of a copy.
 
 use crate::error::Failure;
 use clap::Args;

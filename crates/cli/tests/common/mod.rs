@@ -62,7 +62,7 @@ impl Drop for Process {
 }
 
 impl Server {
-    /// Of a directory of its own. `options` are those of the export; what is in it may be changed unless they say `,ro`.
+    /// Serves a directory of its own. `options` are those of the export, which may be changed unless they say `,ro`.
     pub fn start(options: &str) -> Self {
         Self::start_with(options, &[])
     }
@@ -74,7 +74,7 @@ impl Server {
         Self { _temporary: Some(dir), ..server }
     }
 
-    /// Of a directory that is there, and stays.
+    /// Serves a directory that is there, and stays.
     pub fn of(dir: &Path, options: &str, args: &[&str]) -> Self {
         Self::listening("127.0.0.1:0", dir, options, args)
     }

@@ -36,7 +36,7 @@ impl fmt::Display for Content {
     }
 }
 
-/// What the first `len` bytes hold, if they are not all zero. Reads no further than it has to.
+/// The kind of content in the first `len` bytes, if they are not all zero. Reads no further than it has to.
 ///
 /// # Errors
 /// They cannot be read.

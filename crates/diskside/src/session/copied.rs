@@ -29,7 +29,8 @@ pub(super) struct CopiedFile {
     read: Mutex<Option<Seen>>,
 }
 
-/// What tells apart two copies that are not the same file at the same time: nothing more can be compared over two machines.
+/// The properties by which two copies are the same file at the same time: nothing more can be compared over two
+/// machines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Seen {
     server: String,

@@ -54,7 +54,7 @@ impl Descriptor {
         format!("/proc/self/fd/{}", self.open.as_raw_fd()).into()
     }
 
-    /// What messages call it: where it is, or was.
+    /// Its name in messages: where it is, or was.
     pub(super) fn name(&self) -> PathBuf {
         std::fs::read_link(self.path()).unwrap_or_else(|_| self.path())
     }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
     use std::os::fd::AsFd as _;
 
-    /// What was learnt went by `/proc/self/fd/N`: the next file with the same number inherited it.
+    /// Measurements were kept by `/proc/self/fd/N`: the next file with the same number inherited them.
     #[test]
     fn a_file_is_known_by_itself_and_not_by_its_number() {
         let of = |file: &File| Descriptor::new(file.as_fd().try_clone_to_owned().unwrap(), OpenMode::Read).unwrap();

@@ -145,7 +145,7 @@ pub enum SessionError {
     Lost(&'static str),
 }
 
-/// What kind of failure it was: who has to act, and of a function why it ended.
+/// The kind of failure: who has to act, and for a function why it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FailureKind {

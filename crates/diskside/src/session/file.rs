@@ -47,7 +47,7 @@ impl File {
         Self::open_called(session, location, mode, location)
     }
 
-    /// A file that is going to be `called`: what is told and learnt of it is of that one.
+    /// A file that is going to be `called`: messages and measurements are of that one.
     pub(super) fn open_called(
         session: &Session,
         location: &Location,
@@ -227,8 +227,8 @@ impl File {
         Ok((io, now))
     }
 
-    /// Reads up to `len` bytes; fewer only at the end. Of an export's file through the session's cache; if its server is lost
-    /// meanwhile, once more when that is back, as long as the file is the same version.
+    /// Reads up to `len` bytes; fewer only at the end. A file of an export goes through the session's cache; if its
+    /// server is lost meanwhile, it is read once more when that is back, as long as the file is the same version.
     ///
     /// A file whose URL names several servers is read from another copy when a server vanishes, if that has the same length and
     /// the same time of its last change; other copies are an error.
@@ -325,9 +325,9 @@ impl File {
         self.pread_fn(.., function, args, options)
     }
 
-    /// Runs a function over `input` and writes its output at `offset`: only the input travels, unless the host
-    /// is faster. [`Ran::written_bytes`] is the output's length. Of a request that was cancelled, as of any write that
-    /// fails, some may be written.
+    /// Runs a function over `input` and writes its output at `offset`: only the input travels, unless the host is
+    /// faster. [`Ran::written_bytes`] is the output's length. If the request was cancelled, some may be written, as
+    /// with any write that fails.
     pub fn pwrite_fn(
         &self,
         offset: u64,

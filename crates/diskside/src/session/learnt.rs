@@ -1,7 +1,7 @@
-//! What was learnt of functions at targets, kept in files for the next process.
+//! Measurements of functions at targets, kept in files for the next process.
 //!
-//! A file for each target and function, a few hundred bytes of it ([`Learnt`]). Files are replaced whole, so writers at the
-//! same time leave one of theirs. A file that says nothing sensible, or is gone, costs nothing but measuring again.
+//! A file for each target and function, a few hundred bytes of it ([`Learnt`]). Files are replaced whole, so writers at
+//! the same time leave one of theirs. A file that is damaged, or gone, costs nothing but measuring again.
 
 use diskside_dispatch::{Learnt, TEXT_LEN_MAX_BYTES};
 use diskside_outfile::write_private;
@@ -177,7 +177,8 @@ mod tests {
         let files = LearntFiles::new(home.path().to_owned());
         for program in 0..FILES_MAX as u64 + 3 {
             fs::write(files.path(&subject(program)), "old").unwrap();
-            // What others keep there is not counted and not removed: all files of a directory went once that a link led to.
+            // Files that others keep there are neither counted nor removed: all files of a directory went once that a
+            // link led to.
             fs::write(home.path().join(format!("{program}.txt")), "mine").unwrap();
         }
         save(&files, u64::MAX, 1.0).unwrap();

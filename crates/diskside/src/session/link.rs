@@ -68,7 +68,7 @@ impl KnownWaits {
 
 /// What a turn may wait without a question to the target.
 const WAIT_SHORT_S: f64 = 1e-3;
-/// What is older may be over: while nothing runs at the target, no call says more.
+/// Older ones may be over: while nothing runs at the target, no call says more.
 const WAIT_OLD: Duration = Duration::from_millis(250);
 
 /// Subsystem type in a discovery log.

@@ -1,4 +1,4 @@
-//! What a session counts, in the text format of OpenMetrics: for a process that tells Prometheus of itself.
+//! The counters of a session, in the text format of OpenMetrics: for a process that exports to Prometheus.
 
 use super::Session;
 use diskside_host::Stats;

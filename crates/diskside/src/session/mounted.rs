@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 #[derive(Debug)]
 pub(super) struct Mounted {
     path: PathBuf,
-    /// What the caller has opened: then nothing else is.
+    /// The file that the caller has opened: then nothing else is opened.
     descriptor: Option<Arc<Descriptor>>,
     pub(super) link: Arc<Link>,
     volume: Volume,

@@ -27,7 +27,7 @@ pub(super) enum Place {
     Local {
         path: PathBuf,
         mode: OpenMode,
-        /// What the caller has opened: then the path means that.
+        /// The file that the caller has opened: then the path means that.
         descriptor: Option<Arc<Descriptor>>,
         file: OnceLock<LocalFile>,
         /// Whether it is on a volume that is mounted, looked for when a function is first to run over it.
@@ -67,7 +67,7 @@ pub(super) struct Now {
 }
 
 impl Place {
-    /// The error of a write, as the target has it that refused the write.
+    /// The error of a write, in the words of a target that refuses the write.
     pub(super) fn in_words_of_target(&self, error: io::Error) -> io::Error {
         let told = match self {
             Self::Export(remote) => remote.opened().and_then(|file| file.refusal()),

@@ -81,7 +81,7 @@ struct Grid {
 }
 
 impl Grid {
-    /// What a call over a part of the request is told of all of it.
+    /// The whole of the request, for a call over a part of it.
     fn part(&self, range: &Range<u64>) -> Option<Part> {
         let is_part = self.request != *range || self.zero > 0;
         is_part.then(|| Part { request: self.request.clone(), zero: self.zero })
@@ -191,7 +191,7 @@ fn mounted<'f>(
     Err(SessionError::NoDevice { name: file.inner.name.clone(), why })
 }
 
-/// A file of this machine has no device but this machine: a caller that insists on one is told so.
+/// Why a file of this machine has no device but this machine, for a caller that insists on one.
 const NO_DEVICE: &str = "it is on this machine, and no target serves it, so there is no device to run at: choose auto or \
     host, or serve its directory (diskside serve --export NAME=DIRECTORY) and name it by diskside://HOST/NAME/PATH";
 
@@ -350,7 +350,7 @@ impl<'a> Job<'a> {
         &self.file.inner.name
     }
 
-    /// What a call over a part of the request is told of all of it.
+    /// The whole of the request, for a call over a part of it.
     fn part(&self, range: &Range<u64>) -> Option<Part> {
         self.grid.as_ref()?.part(range)
     }
@@ -407,8 +407,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Whether the host has what it needs without the device, which cannot be reached. What is held since then was not
-    /// compared with the file: that is said also if the device is back by now.
+    /// Whether the host has what it needs without the device, which cannot be reached. Bytes that are held since then
+    /// were not compared with the file: that is reported also if the device is back by now.
     fn is_cut_off(&self) -> bool {
         self.held || self.mounted.is_some_and(|mounted| mounted.link.is_lost())
     }

@@ -24,7 +24,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// What a server returns with a plan that does not fit the file: `-EINVAL`.
+/// A server's return value for a plan that does not fit the file: `-EINVAL`.
 const MISFIT: i64 = -22;
 /// Memory of a scan here.
 const MEMORY_LEN: u64 = 2 << 30;

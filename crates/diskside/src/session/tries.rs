@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// How long to wait before all servers are tried once more.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// What a request is over: perhaps a file of a URL that names several servers.
+/// The files of a request: perhaps a file of a URL that names several servers.
 pub(super) trait OfCopies: Clone {
     /// The servers, if there are several.
     fn set(&self) -> Option<&Arc<CopySet>>;

@@ -220,7 +220,7 @@ fn a_result_that_was_begun_over_another_copy_fails() {
     assert!(lines("a").starts_with(&written), "nothing of the other copy was written");
 }
 
-/// A result that is told only when it is whole is that of one copy.
+/// A result that is given only when it is whole is that of one copy.
 #[test]
 fn a_folded_result_is_of_one_copy() {
     let pair = Pair::new();

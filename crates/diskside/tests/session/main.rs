@@ -12,7 +12,7 @@ use diskside::{Codec, Location, args};
 use std::time::Duration;
 use world::{NQN, Served, at, numbers, serve, session};
 
-/// A server that took connections and never answered held up every thread of a session that opened a file, wherever it
+/// A server that took connections and never answered blocked every thread of a session that opened a file, wherever it
 /// was: one lock was held while connecting. Only those that want that server wait for it now.
 #[test]
 fn a_server_that_does_not_answer_keeps_nobody_from_another() {
@@ -326,9 +326,9 @@ fn a_short_file_that_a_function_ran_over_before_takes_one_round_trip() {
     assert!(run("plain", Where::Auto).1 > least);
 }
 
-/// A function over a short file took as long as four round trips, three of which were for opening and looking. Of a file that is
-/// to be opened late its target is told the path instead, and does all of that itself: the result, what is told of it and errors
-/// are the same.
+/// A function over a short file took as long as four round trips, three of which were for opening and looking. The
+/// target of a file that is opened late gets the path instead, and does all of that itself: results, statistics and
+/// errors are the same.
 #[test]
 fn a_file_that_is_opened_late_is_the_same_to_a_function_at_its_target() {
     let served = Served::new();
@@ -374,8 +374,8 @@ fn a_file_that_is_opened_late_is_the_same_to_a_function_at_its_target() {
     assert_eq!(error.to_string(), said);
 }
 
-/// Each run that was submitted began a thread, which took longer than the run did. Of a short file one request does all, which
-/// the caller's thread sends; what goes wrong with it continues as it does in a thread.
+/// Each run that was submitted began a thread, which took longer than the run did. Over a short file one request does
+/// all, which the caller's thread sends; its errors are handled as in a thread.
 #[test]
 fn a_run_that_is_submitted_without_a_thread_goes_on_where_it_fails() {
     let served = Served::new();

@@ -65,8 +65,8 @@ fn a_read_under_way_goes_on_at_a_target_that_comes_back() {
     );
 }
 
-/// What was written and not flushed may be gone with a target that was restarted. A read had the file opened again, and the
-/// flush after it said that all was well.
+/// Bytes that were written and not flushed may be gone with a target that was restarted. A read had the file opened
+/// again, and the flush after it said that all was well.
 #[test]
 fn a_flush_after_a_restart_says_that_writes_before_may_be_lost() {
     let served = Served::new();
@@ -143,7 +143,7 @@ fn a_file_at_a_target_that_comes_back_is_written_on() {
     assert_eq!(std::fs::read(dir.path().join("bits")).unwrap()[1000..][..expanded.len()], expanded);
 }
 
-/// A server that was told to end did so in the middle of a call, which began again at the next one.
+/// A server that was stopped ended in the middle of a call, which began again at the next one.
 #[test]
 fn a_call_that_runs_ends_before_its_target_does() {
     let served = Served::new();

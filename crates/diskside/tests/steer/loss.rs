@@ -25,8 +25,8 @@ fn settle(world: &World) {
     std::thread::sleep(Duration::from_millis(60));
 }
 
-/// What this session holds is computed on here, and the decision says why; what it does not hold is an error that
-/// names the peer; and when the target is back, a file that is opened again is as any other.
+/// Bytes that this session holds are computed on here, and the decision says why; bytes that it does not hold are an
+/// error that names the peer; and when the target is back, a file that is opened again is as any other.
 #[test]
 fn a_target_that_is_killed_between_calls_is_said_to_be_gone() {
     let world = World::new(100_000);

@@ -1,5 +1,5 @@
-//! What a session does besides running a function once: stopping it, choosing where it runs while others use the target,
-//! going on when a target is gone, preparing what runs often.
+//! The tasks of a session besides running a function once: stopping it, choosing where it runs while others use the
+//! target, continuing when a target is gone, preparing what runs often.
 
 mod attach;
 mod cancel;

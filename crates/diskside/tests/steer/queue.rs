@@ -60,7 +60,8 @@ fn requests_leave_a_device_that_other_hosts_keep_busy_and_come_back() {
     let free_s = device_s(&decide(&file, &work));
     let others = load(&world);
     until_there_are(&world, &session, HOSTS.into());
-    // Whoever else computes on this machine slows one side or the other for a while; the other hosts wait for good.
+    // Other programs that compute on this machine slow one side or the other for a while; the other hosts wait for
+    // good.
     until("a call waits longer than it runs, which is no part of its run", || {
         let part = run(&file, &work, Where::Device).parts.remove(0);
         part.queue > part.run

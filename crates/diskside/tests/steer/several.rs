@@ -43,8 +43,8 @@ fn two(session: &Session, begins: u64) -> ([World; 2], [File; 2]) {
     (worlds, files)
 }
 
-/// What is folded in order is folded here, piece by piece; over the second one's it does not go well. The place is that of a
-/// fold over files of this machine.
+/// Results that are folded in order are folded here, piece by piece; the fold over the second file's fails. The place
+/// is that of a fold over files of this machine.
 #[test]
 fn a_combine_that_is_stopped_names_the_result_that_it_was_stopped_at() {
     let session = session();
@@ -113,7 +113,8 @@ fn what_is_behind_a_file_that_fails_is_stopped() {
     until("nothing runs any more", || worlds[1].engines_busy(&session) == 0);
 }
 
-/// Of two files that fail the one was told that failed sooner; over files of this machine it was always the first.
+/// The error of two files that fail was that of the one that failed sooner; over files of this machine it was always
+/// the first.
 #[test]
 fn of_several_files_that_fail_the_first_one_is_told() {
     let session = session();

@@ -131,7 +131,7 @@ impl Rotate {
     }
 }
 
-/// Connects with a new key: whoever uses one that the server does not know is locked out.
+/// Connects with a new key: a host with a key that the server does not know is locked out.
 fn try_at(server: &str, key: &Path) -> Result<(), Failure> {
     let options = ConnectOptions {
         key: KeySource::File(key.to_owned()),

@@ -39,7 +39,7 @@ fn expand(session: &Session, name: &OsStr, recursive: bool) -> Result<Vec<Locati
     match &location {
         Location::Export(url) if recursive || Pattern::has_wildcards(&url.path) => beneath(session, url, recursive),
         Location::Local(path) if recursive && path.is_dir() => below(path),
-        // What stands in the place of closed standard input is one; whoever opens it says so.
+        // Something takes the place of closed standard input and is a directory; opening it gives that error.
         Location::Local(path) if path.is_dir() && path.as_os_str() != "/dev/stdin" => {
             Err(Failure::Environment(format!(
                 "{}: it is a directory, which has no bytes of its own: name the files in it, or --recursive takes all below it",

@@ -26,7 +26,7 @@ pub(super) fn write_rows(
     Ok(())
 }
 
-/// What is not finite is no number in JSON.
+/// JSON has no numbers that are not finite.
 fn value(v: &Value) -> serde_json::Value {
     match v {
         Value::Integer(i) => i64::try_from(*i).map_or_else(|_| json!(*i as u64), |i| json!(i)),

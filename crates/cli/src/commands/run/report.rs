@@ -75,7 +75,7 @@ fn explain(ran: &Ran, counts: &Counts) {
     }
 }
 
-/// Files that are told one by one.
+/// Files with a line each.
 const LINES_MAX: usize = 16;
 
 fn more(count: usize, what: &str) {

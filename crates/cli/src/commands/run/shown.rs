@@ -9,8 +9,8 @@ use diskside::result::{Value, columns, row_len, rows};
 use diskside::sandbox::image::ArgSchema;
 use std::io::{IsTerminal, Write};
 
-/// What is held before it is clear how a result is shown: all of a short one, and of a table what its columns' widths
-/// come from.
+/// The bytes that are held before it is clear how a result is shown: all of a short one, and the rows of a table that
+/// determine its columns' widths.
 const HELD_LEN: usize = 64 << 10;
 
 /// JSON has a result that is text or bytes whole.
@@ -18,7 +18,7 @@ const JSON_LEN_MAX: usize = 64 << 20;
 
 /// What a function's output is written to.
 pub(crate) struct Shown<'f> {
-    /// Of the rows, if the result is made of rows.
+    /// The schema of the rows, if the result is made of rows.
     schema: Option<&'f ArgSchema>,
     json: bool,
     terminal: bool,

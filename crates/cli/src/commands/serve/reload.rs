@@ -1,4 +1,4 @@
-//! SIGHUP: the configuration is read anew, and takes effect whole or not at all.
+//! SIGHUP: the configuration is read again, and takes effect whole or not at all.
 
 use crate::error::Failure;
 use crate::journal::WARNING;
@@ -39,7 +39,7 @@ pub(super) fn on_hangup(
     Ok(closer)
 }
 
-/// What a file says that was cut off, or lost its end by mistake: a server that runs does not take it.
+/// Refuses a file that looks cut off, or whose end was lost by mistake: a server that runs does not take it.
 fn check(now: &ServeConfig, new: &ServeConfig) -> Result<(), String> {
     let serves = |config: &ServeConfig| !config.volumes.is_empty() || !config.exports.is_empty();
     if serves(now) && !serves(new) {

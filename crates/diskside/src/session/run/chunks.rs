@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// The files of a run are chunks of an array, in exports of one target. The function is called once on each, decoded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Chunks {
-    /// What they are decoded by, in this order; none: they are as they are.
+    /// The codecs that decode them, in this order; none: they are plain.
     pub codecs: Vec<ChunkCodec>,
     /// Bytes of each when it is decoded, at most 128 MiB; of any other length it is an error.
     pub len_bytes: u64,

@@ -156,7 +156,7 @@ pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionErr
 /// Writes the result out as it comes.
 pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + Send)) -> Result<Done, SessionError> {
     if job.mounted.is_some() {
-        // What is not proved must not be seen: all of it is waited for.
+        // Unproved bytes must not be seen: all of it is waited for.
         let mut done = match finish(job, start(job, range)?) {
             // What stood before the piece that failed is the same from here, and so is the failure.
             Err(error) if is_of_a_piece(&error) => return super::host::run(job, range, Some(out)),
@@ -319,7 +319,7 @@ pub(super) fn write_mounted(
     input: &Buffer,
 ) -> Result<Done, SessionError> {
     let cap = output_len_max(job.function, job.options, input.len() as u64);
-    // What is not much may make the file longer; the target itself writes only where the file is.
+    // A short output may make the file longer; the target itself writes only where the file is.
     let room = std::fs::metadata(mounted.path()).map_or(0, |file| file.len().saturating_sub(offset));
     let len_max = if cap <= RETURNED_LEN_MAX { cap } else { cap.min(room.max(RETURNED_LEN_MAX)) };
     let request = request(job, FunctionKind::Write);

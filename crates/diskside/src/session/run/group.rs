@@ -34,10 +34,10 @@ pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
     (options.chunks.is_some() || files.len() > AT_ONCE) && can_take_paths(files, options)
 }
 
-/// Whether this is one file that is not open and need not be: its target is told the path with the request, looks itself at what
-/// the file begins with, and one round trip does for opening, looking and running. That is where the caller says that it runs
-/// there, and where the file was short when this session saw it last. A file of which several threads are to read parts has to be
-/// opened, for the target has to know how long it is.
+/// Whether this is one file that is not open and need not be: its target gets the path with the request, looks at the
+/// first bytes of the file itself, and one round trip opens, looks and runs. That is where the caller says that it runs
+/// there, and where the file was short when this session saw it last. A file of which several threads are to read parts
+/// has to be opened, for the target has to know how long it is.
 pub(super) fn is_asked_for_by_path(files: &[File], options: &RunOptions) -> bool {
     let [File { inner, .. }] = files else { return false };
     let is_closed = matches!(&inner.place, Place::Export(remote) if remote.is_late_and_closed());
@@ -144,7 +144,7 @@ fn run_once(
     out: Option<&mut (dyn Write + Send)>,
     decided: Option<Decided>,
 ) -> Result<Ran, SessionError> {
-    // What cannot be cut is no fault of the target's.
+    // A function that cannot be divided is not the target's fault.
     options.pieces(function, args)?;
     let mut job = Job::new(&files[0], NOT_OPEN, function, args, options);
     let decided = match decided {
@@ -291,7 +291,7 @@ pub(super) fn is_header(error: &SessionError) -> bool {
     }
 }
 
-/// What errors call the target of a file: what they say of it names the file by its path there.
+/// The name of a file's target in errors, which name the file by its path there.
 pub(super) fn target_name(file: &File) -> String {
     match &file.inner.location {
         Location::Export(url) => ExportUrl { path: Vec::new(), ..url.clone() }.to_string(),
@@ -332,7 +332,7 @@ enum Fetched {
     Short { bytes: Vec<u8>, version: Option<u64>, fetched: u64, moved: u64 },
     /// Nothing yet: it is long.
     Long(Now),
-    /// It is no chunk.
+    /// It is not a chunk.
     NoChunk(String),
     /// The file is not, or no longer, of the version that chunks are wanted of.
     AnotherVersion,

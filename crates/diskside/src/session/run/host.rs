@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// What was fetched for a part: bytes, bytes on the wire, and how long it took.
+/// The bytes that were fetched for a part: how many, how many on the wire, and how long it took.
 #[derive(Clone, Copy, Default)]
 struct Fetched {
     bytes: u64,

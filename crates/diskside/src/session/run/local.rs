@@ -19,7 +19,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// How the bytes of a path of this machine are had.
+/// How the bytes of a path of this machine are read.
 #[derive(Debug)]
 pub enum LocalBytes {
     /// By position.
@@ -122,7 +122,7 @@ fn bytes_of(name: &str, path: &Path) -> Result<LocalBytes, SessionError> {
     }
     if let Some(number) = descriptor_number(path) {
         let open = diskside_sys::descriptor::duplicate(number).map_err(failed)?;
-        // Its bytes begin where whoever opened it, or read of it, has left it.
+        // Its bytes begin where the program that opened it, or read of it, has left it.
         let has_positions = matches!(kind, FileType::RegularFile | FileType::BlockDevice);
         if !has_positions || rustix::fs::tell(&open).is_ok_and(|position| position > 0) {
             return DescriptorStream::new(open).map(LocalBytes::Stream).map_err(failed);

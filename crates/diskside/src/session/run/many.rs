@@ -350,9 +350,10 @@ impl Write for Counted<'_> {
     }
 }
 
-/// Runs over each file on one of a few threads; with `out` the results go there in the order of the files. A failure ends what is
-/// behind it: that is not begun, or stopped. Files before it continue, for the first of several failures is the one that is told,
-/// as by one call over all of them. Gives what the files before it gave, and it.
+/// Runs over each file on one of a few threads; with `out` the results are written there in the order of the files. A
+/// failure ends the files behind it: they are not begun, or stopped. Files before it continue, for the first of several
+/// failures is the one that is reported, as by one call over all of them. Gives the results of the files before it, and
+/// it.
 fn at_once(
     files: &[File],
     function: &SessionFunction,
@@ -411,8 +412,8 @@ fn at_once(
     (parts, None)
 }
 
-/// What a file gave before the piece on which the function failed. One call over all files had folded that already: had the fold
-/// failed, then that would be told.
+/// The results of a file before the piece on which the function failed. One call over all files had folded those
+/// already: had the fold failed, then that would be the error.
 fn before_failure(
     mut input: Input,
     failed: &SessionError,

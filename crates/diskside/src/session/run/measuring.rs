@@ -48,7 +48,7 @@ impl Drop for Measuring {
     fn drop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.cancel.cancel();
-            // A panic there was told already.
+            // A panic there was reported already.
             let _ = thread.join();
         }
     }

@@ -140,7 +140,7 @@ impl Session {
         options: &RunOptions,
         path: &Path,
     ) -> Result<Option<Ran>, Failure> {
-        // What cannot be proved runs once more; and what is folded is short.
+        // An unproved result is made once more; and a folded one is short.
         let is_folded = options.fold && function.combine().is_some();
         let is_here = |file: &File| matches!(file.inner.place, Place::Local { .. });
         if options.place == Where::Host

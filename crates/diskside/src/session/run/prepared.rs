@@ -78,7 +78,7 @@ impl File {
             return Err(SessionError::OutOfRange { name, start: range.start, end: range.end, len });
         }
         let unsupported = |why| SessionError::Unsupported { name: inner.name.clone(), why };
-        // A caller that insists on a device is told that there is none.
+        // A caller that insists on a device gets an error where there is none.
         if options.place == Where::Device && mounted(file, function, options)?.0.is_some() {
             return Err(unsupported(
                 "calls over files of mounted volumes are proved one by one: they cannot be prepared",

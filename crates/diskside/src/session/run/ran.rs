@@ -1,4 +1,4 @@
-//! What a run is told, and what it tells.
+//! The options of a run, and its results.
 
 use super::InputPart;
 use super::chunks::Chunks;
@@ -64,7 +64,7 @@ pub struct RunOptions {
     /// [`decompress`](Self::decompress) and [`header`](Self::header) say nothing of them. Everything else, such as
     /// [`pread_fn`](crate::session::File::pread_fn), refuses them.
     pub chunks: Option<Arc<Chunks>>,
-    /// What records are; `None` for what the function declares.
+    /// How records are divided; `None` as the function declares.
     pub split: Option<Split>,
     /// Windows of the input (pieces, of a function that is called on pieces) that are read ahead besides one for each thread, at
     /// most [`DEPTH_MAX`](diskside_engine::DEPTH_MAX); `None` for the usual. A device may have memory for fewer.
@@ -227,7 +227,7 @@ pub struct Ran {
     pub refusals: Vec<(String, String)>,
     /// Which server answered, for each URL that names several.
     pub answered: Vec<Answered>,
-    /// What ran, in the order of the input; probes whose result was not used are not among them.
+    /// The parts that ran, in the order of the input, without probes whose result was not used.
     pub parts: Vec<RanPart>,
     /// Lines that it logged, and how many more were dropped.
     pub log: (Vec<String>, u64),
@@ -254,8 +254,8 @@ pub struct RanPart {
     pub depth: Option<u32>,
     /// Pieces that the function was called on; not known of a device that does not tell.
     pub chunks: Option<u64>,
-    /// What a function of kind `delilah` returned over the last chunk: its output is what it left of its input, however
-    /// that is.
+    /// The return value of a function of kind `delilah` over the last chunk: its output is its input as it left it,
+    /// whatever it returned.
     pub returned: Option<u64>,
     /// Loop iterations.
     pub back_edges: u64,
@@ -271,7 +271,7 @@ pub struct RanPart {
     pub send: Duration,
     /// In all.
     pub total: Duration,
-    /// What the dispatcher was told of it, if there was a choice.
+    /// The dispatcher's observation of it, if there was a choice.
     pub observation: Observation,
 }
 
