@@ -7,11 +7,11 @@
 //! ```
 //!
 //! WHERE is host, device, auto or read (plain reads without a function). A round is the first `--len` bytes
-//! of the file (0: all) by requests of `--request` bytes (0: one request), `--at-once` of them in flight.
-//! With `--write` a round runs the function over the bytes of INPUT and writes its output to the file,
-//! durably. `--trace` adds to FILE what the dispatcher was told of each part: see `diskside::dispatch::trace`.
+//! of the file (0: all) by requests of `--request` bytes (0: one request), `--at-once` of them in flight. With
+//! `--write` a round runs the function over the bytes of INPUT and writes its output to the file, durably. `--trace`
+//! adds to FILE the dispatcher's observations of each part: see `diskside::dispatch::trace`.
 //!
-//! Standard input says what to do, a word a line, and each is answered by a line: `warm` empties the
+//! Standard input has the orders, a word a line, and each is answered by a line: `warm` empties the
 //! session's cache and reads into it what is to be warm; `go` runs a round and answers in JSON, with a hash
 //! of all results.
 

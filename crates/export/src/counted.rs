@@ -1,4 +1,4 @@
-//! What hosts hold, as exports and open files have to do with it: see [`space`](crate::space).
+//! The holdings of hosts, as exports and open files have to do with them: see [`space`](crate::space).
 
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ use crate::space::{
     Change, FileSpace, Growth, Hold, NameHold, NewFile, NoSpace, Space, count_if_due, give_back, has_owners, is_gone,
 };
 
-/// What whoever owns a file can always do with it, so that it can be counted.
+/// The access that the owner of a file always has, so that it can be counted.
 const COUNTABLE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const COUNTABLE_DIRECTORY: Mode = Mode::RWXU;
 

@@ -69,8 +69,8 @@ fn may_act_as_others() -> bool {
     capabilities(None).is_ok_and(|held| held.effective.contains(needed))
 }
 
-/// Who has this capability overwrites a program of root's and leaves it root's: the kernel takes the set-user-ID bit from a
-/// file that anybody else writes.
+/// A process with this capability overwrites a program of root's and leaves it root's: the kernel takes the set-user-ID
+/// bit from a file that anybody else writes.
 fn give_up_set_user_id() -> io::Result<()> {
     let CapabilitySets { mut effective, mut permitted, mut inheritable } = capabilities(None)?;
     if !permitted.contains(CapabilitySet::FSETID) {

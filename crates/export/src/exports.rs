@@ -83,7 +83,7 @@ impl Exports {
         }
     }
 
-    /// Counts anew what hosts hold, if accounts are kept. False: that takes longer than `patience`, and goes on.
+    /// Counts again what hosts hold, if accounts are kept. False: that takes longer than `patience`, and continues.
     pub fn count(&self, patience: Duration) -> bool {
         let (end, list) = (Instant::now() + patience, self.list());
         if self.keeps_accounts.load(Ordering::SeqCst) {
@@ -92,7 +92,7 @@ impl Exports {
         list.iter().all(|export| export.is_counted_within(end.saturating_duration_since(Instant::now())))
     }
 
-    /// What hosts hold, by the number of the export and the host's NQN; most bytes first.
+    /// The holdings of hosts, by the number of the export and the host's NQN; most bytes first.
     pub fn held(&self) -> Vec<(u32, String, Space)> {
         let of = |(number, export): (u32, &Arc<Export>)| {
             export.ledger.held().into_iter().map(move |(nqn, space)| (number, nqn, space))
@@ -102,7 +102,7 @@ impl Exports {
         held
     }
 
-    /// Serves these instead. What hosts have open in others is stale from now on; calls that run end as they would have.
+    /// Serves these instead. Handles of hosts in others are stale from now on; calls that run end as they would have.
     pub fn replace(&self, OpenedExports(list): OpenedExports) {
         if !list.is_empty() && self.handles.max() == 0 {
             self.handles.set_max(handles_max());
@@ -138,7 +138,7 @@ impl Exports {
         readable.filter_map(|export| Some(export.store.as_ref()?.number())).collect()
     }
 
-    /// What was done with each, in the order of the configuration: by hosts themselves, and by functions.
+    /// The operations on each, in the order of the configuration: by hosts themselves, and by functions.
     pub fn stats(&self) -> Vec<(String, AccessStats, AccessStats)> {
         let stats = |export: &Arc<Export>| (export.name.clone(), export.operations.stats(), export.functions.stats());
         self.list().iter().map(stats).collect()
@@ -165,7 +165,7 @@ impl Exports {
         named.filter(|export| rights.export(&export.name) > Access::None)
     }
 
-    /// Whether there is an export of this name, whoever may use it.
+    /// Whether there is an export of this name, for any host.
     pub(crate) fn has(&self, name: &[u8]) -> bool {
         self.list().iter().any(|export| export.name.as_bytes() == name)
     }

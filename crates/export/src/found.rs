@@ -44,7 +44,7 @@ impl FileSession {
         Ok(())
     }
 
-    /// What is at a path, on a thread of its export. It is none of the files that the call changes.
+    /// The file at a path, on a thread of its export. It is not among the files that the call changes.
     pub fn find_file(&self, path: &[u8], changed: &[Statx]) -> Result<Found, FileError> {
         if let Some(found) = find_object(self, path)? {
             return Ok(found);
@@ -98,7 +98,7 @@ impl FileSession {
     }
 }
 
-/// What is at a path of a store, all of it if it is short; `None`: the path is no store's.
+/// The object at a path of a store, all of it if it is short; `None`: the path is not in a store.
 fn find_object(session: &FileSession, path: &[u8]) -> Result<Option<Found>, FileError> {
     let export = session.beginning(FileOp::Lookup, None, path)?.export;
     if export.store.is_none() {

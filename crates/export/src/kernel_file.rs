@@ -34,7 +34,7 @@ pub struct KernelFile {
     cached: bool,
     /// Whether any thread of this process writes as the export's user.
     writes_here: bool,
-    /// What it writes is under way until the kernel has ended: what it did not write after all is given back then.
+    /// Its writes are under way until the kernel has ended: space that it did not use after all is given back then.
     writing: Option<Arc<Writing>>,
 }
 

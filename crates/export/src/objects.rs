@@ -1,7 +1,8 @@
-//! Objects of a store as an export: what file operations mean there, which are all but those that change something.
+//! Objects of a store as an export: the file operations on them, which are all except those that change something.
 //!
-//! A key is a path: `/` in it divides directories, which are there as long as keys go on in them. What is opened is one version of
-//! an object, and every read of it asks for that version, so bytes of two are never mixed. Threads of the export wait for the store.
+//! A key is a path: `/` in it divides directories, which are there as long as keys continue in them. Opening an object
+//! fixes one version of it, and every read asks for that version, so bytes of two are never mixed. Threads of the
+//! export wait for the store.
 
 mod open_object;
 mod path;
@@ -137,7 +138,8 @@ fn lookup(session: &FileSession, at: &ObjectPath, flags: FileFlags) -> Done {
     Ok(FileReply { result: opened.as_bytes().to_vec(), version, ..FileReply::done(0) })
 }
 
-/// What a handle stands for, if the store has it still. Else the handle is of no use any more: its path is to be looked up again.
+/// The object of a handle, if the store has it still. Otherwise the handle is useless: its path has to be looked up
+/// again.
 fn stat_again(op: FileOp, object: &OpenObject) -> Done {
     if !object.is_there()? {
         return Err(FileError::because(
@@ -222,7 +224,7 @@ fn find(
     })
 }
 
-/// An object that a handle stands for.
+/// The object of a handle.
 pub(super) fn opened(session: &FileSession, op: FileOp, handle: FileHandle) -> Result<Arc<OpenObject>, FileError> {
     match session.get(op, handle)? {
         Opened::Object(object) => Ok(object),

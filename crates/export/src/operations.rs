@@ -256,7 +256,7 @@ fn stat(op: FileOp, start: &Start<'_>, flags: FileFlags) -> Done {
 fn list(op: FileOp, start: &Start<'_>, cursor: u64, len_max: usize, with_attributes: bool) -> Done {
     let failed = |errno| failed(op, start, errno);
     let how = OFlags::RDONLY | OFlags::DIRECTORY;
-    // A descriptor of its own: its position is nobody else's.
+    // A descriptor of its own, with a position of its own.
     let dir = open_beneath(start.dir(), start.path, how, Mode::empty()).map_err(failed)?;
     if cursor != 0 {
         fs::seek(&dir, SeekFrom::Start(cursor)).map_err(failed)?;
@@ -331,7 +331,7 @@ fn write(op: FileOp, file: &OpenFile, offset: u64, data: &[u8], flags: FileFlags
     let count = match written {
         Ok(count) => count,
         Err((0, errno)) => return Err(FileError::new(errno, format!("{op} {} at byte {offset}", file.name))),
-        // What was written is written; the next request meets the error again.
+        // Written bytes stay written; the next request meets the error again.
         Err((count, _)) => count,
     };
     let durable_bytes = if flags.contains(FileFlags::DURABLE) {
@@ -491,7 +491,7 @@ fn failed(op: FileOp, start: &Start<'_>, errno: Errno) -> FileError {
     }
 }
 
-/// What a handle stands for now: for sources and sinks of functions.
+/// The file of a handle, for sources and sinks of functions.
 pub(super) fn opened_for(session: &FileSession, op: FileOp, handle: FileHandle) -> Result<Arc<OpenFile>, FileError> {
     let file = session.file(op, handle)?;
     let (fine, what) = if op == FileOp::Read { (file.readable, "reading") } else { (file.writable, "writing") };

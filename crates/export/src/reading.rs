@@ -84,7 +84,7 @@ impl Readers {
     /// Fills the buffer if the page cache has all of it; waits for nothing.
     pub(super) fn read_cached(&self, file: &OpenFile, offset: u64, into: &mut [u8]) -> bool {
         let len = into.len();
-        // Fewer bytes are as good as none, and any error is told by the read that waits.
+        // Fewer bytes are as good as none, and the read that waits reports any error.
         preadv2(self.buffered(file), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
     }
 

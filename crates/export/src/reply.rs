@@ -18,7 +18,7 @@ pub struct FileReply {
     pub version: u64,
     /// Bytes of this write that survive power loss.
     pub durable_bytes: u64,
-    /// The host wants nothing to be kept of this version: whoever keeps blocks of objects is to drop it.
+    /// The host wants nothing to be kept of this version: a cache of blocks of objects must drop it.
     pub dropped: Option<ObjectVersion>,
 }
 

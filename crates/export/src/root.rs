@@ -36,7 +36,7 @@ impl Root {
 }
 
 impl Root {
-    /// The root of an export that is no directory: every path beneath it fails with `ENOTDIR`.
+    /// The root of an export that is not a directory: every path beneath it fails with `ENOTDIR`.
     pub(super) fn none() -> Result<Self, Errno> {
         Ok(Self { fd: eventfd(0, EventfdFlags::CLOEXEC)? })
     }

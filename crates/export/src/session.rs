@@ -74,7 +74,7 @@ impl FileSession {
     /// `result_len_max` bytes. Never waits for a disk.
     ///
     /// # Errors
-    /// The bytes are no request; `reply` is not called.
+    /// The bytes are not a request; `reply` is not called.
     pub fn submit(
         &self,
         request: impl AsRef<[u8]> + Send + 'static,
@@ -159,7 +159,7 @@ impl FileSession {
         self.beginning(request.op(), dir, path).map(|begins| Some(begins.export))
     }
 
-    /// Where `path` begins: at what a handle stands for, or at the export that is its first name.
+    /// Where `path` begins: at the object of a handle, or at the export that is its first name.
     pub(super) fn beginning<'a>(
         &self,
         op: FileOp,
@@ -254,7 +254,7 @@ impl FileSession {
         Ok(FileHandle { id, generation })
     }
 
-    /// Lets a handle stand for another file. A handle that was closed meanwhile stays closed.
+    /// Makes a handle one of another file. A handle that was closed meanwhile stays closed.
     pub(super) fn replace(&self, handle: FileHandle, file: OpenFile) {
         if let Some((generation, open)) = self.table().open.get_mut(key(handle))
             && *generation == handle.generation

@@ -30,17 +30,17 @@ pub enum SinkMode {
     /// At the end. A failure takes back what was added, if nobody else added something.
     Append,
     /// As a new file that takes the old one's name when all of it is on stable media. Readers see the old content or
-    /// the new, never a part; a failure leaves the old. The handle then stands for the new file.
+    /// the new, never a part; a failure leaves the old. The handle is then one of the new file.
     Replace,
 }
 
-/// A file that a function writes. What is written is durable when [`finish`](Self::finish) says so; dropping it first
-/// is a failure.
+/// A file that a function writes. Its bytes are durable when [`finish`](Self::finish) says so; dropping it first is a
+/// failure.
 #[derive(Debug)]
 pub struct FileSink {
     session: FileSession,
     handle: FileHandle,
-    /// What is written to: the handle's file, or the new one.
+    /// The file that is written: the handle's, or the new one.
     file: Arc<OpenFile>,
     way: Way,
     lane: Lane,
@@ -95,7 +95,7 @@ impl FileSink {
         self.durable
     }
 
-    /// The file that the handle stands for: a replacement is to take its place.
+    /// The file of the handle: a replacement is to take its place.
     pub(super) fn named(&self) -> &OpenFile {
         if let Way::Replace(replacement) = &self.way { replacement.old() } else { &self.file }
     }
@@ -152,10 +152,10 @@ impl FileSink {
         self.publish()
     }
 
-    /// Makes everything durable. What can be taken back still can: by [`abort`](Self::abort).
+    /// Makes everything durable. Replacements can still be taken back: by [`abort`](Self::abort).
     ///
     /// # Errors
-    /// What can be taken back is.
+    /// Replacements are taken back.
     pub fn complete(&mut self) -> Result<(), FileError> {
         if let Err(error) = self.settle() {
             self.undo();

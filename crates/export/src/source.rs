@@ -128,7 +128,7 @@ impl FileSource {
         self.len_bytes
     }
 
-    /// Of an object of a store, which the kernel keeps nothing of: what tells this version of it from all others.
+    /// The version of an object of a store, which the kernel does not cache.
     pub fn version_of_object(&self) -> Option<ObjectVersion> {
         match &self.of {
             Of::File { .. } => None,

@@ -1,4 +1,4 @@
-//! What an export is made of: `NAME=PATH[,rw][,uid=…][,gid=…]` or an `[[export]]` table.
+//! The specification of an export: `NAME=PATH[,rw][,uid=…][,gid=…]` or an `[[export]]` table.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

@@ -45,7 +45,7 @@ struct State {
 }
 
 impl Workers {
-    /// Starts the first thread, and so learns whether the credentials can be had.
+    /// Starts the first thread, and so learns whether the credentials can be taken on.
     pub(super) fn start(name: &str, credentials: Credentials, threads_max: usize) -> io::Result<Self> {
         let workers = Self { queue: Arc::default(), name: name.to_owned(), credentials, threads_max };
         workers.queue.lock().threads += 1;

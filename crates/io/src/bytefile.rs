@@ -32,7 +32,8 @@ pub trait ByteFile: fmt::Debug + Send + Sync {
     /// Says how `access` is done. Past the end a read has no bytes.
     fn begin(&self, access: Access) -> Begun;
 
-    /// What tells its content from any other that it had or will have; `None`: nothing does now, so nothing of it is kept.
+    /// A number that differs from that of any other content that it had or will have; `None`: there is none now, so
+    /// nothing of it is kept.
     fn version(&self) -> Option<u64>;
 
     /// Makes durable what was written. Waits.
@@ -218,8 +219,8 @@ impl ByteFile for LocalBytes {
     }
 }
 
-/// What tells a file's content from any other, by its length and times; `None`: it changed in the clock tick that passes now,
-/// and may change again without a trace, or it has no such times.
+/// A number that identifies a file's content, by its length and times; `None`: it changed in the clock tick that passes
+/// now, and may change again without a trace, or it has no such times.
 pub fn version_of(file: impl AsFd) -> Option<u64> {
     let found = fstat(file).ok()?;
     if rustix::fs::FileType::from_raw_mode(found.st_mode) != rustix::fs::FileType::RegularFile {

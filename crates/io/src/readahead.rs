@@ -113,7 +113,7 @@ struct Began {
 }
 
 impl Began {
-    /// `None`: the system says nothing of it, or it is no regular file.
+    /// `None`: the system says nothing of it, or it is not a regular file.
     fn of(file: &Arc<OwnedFd>, path: &Path) -> Option<Self> {
         let found = rustix::fs::fstat(file).ok()?;
         let is_file = FileType::from_raw_mode(found.st_mode) == FileType::RegularFile;
@@ -553,7 +553,7 @@ fn is_writable(file: &OwnedFd) -> bool {
 }
 
 fn mostly_cached(file: &OwnedFd, range: &Range<u64>) -> bool {
-    // What is missing the kernel begins to read, without waiting for it: this page, not all that comes behind it.
+    // The kernel begins to read the missing page, without waiting for it, and not all that comes behind it.
     let _ = rustix::fs::fadvise(file, 0, None, Advice::Random);
     let len = range.end - range.start;
     let samples = CACHE_SAMPLES.min(len.div_ceil(4096)).max(1);

@@ -27,7 +27,7 @@ pub trait AsyncIo: Send + Sync {
     /// Present length in bytes.
     fn len_bytes(&self) -> io::Result<u64>;
 
-    /// What offsets, lengths and buffer addresses must be multiples of, in bytes; 1 where anything goes.
+    /// The alignment in bytes of offsets, lengths and buffer addresses; 1 where anything is allowed.
     fn alignment_bytes(&self) -> u32;
 }
 

@@ -23,7 +23,7 @@ pub struct DescriptorStream {
     until: Option<Instant>,
 }
 
-/// What a pipe is asked to hold: its usual 64 KiB cost a change of threads each.
+/// The capacity that a pipe is asked for: its usual 64 KiB cost a change of threads each.
 const PIPE_LEN: usize = 1 << 20;
 
 impl DescriptorStream {
@@ -35,7 +35,7 @@ impl DescriptorStream {
 
     /// Reads a descriptor that is open.
     pub fn new(descriptor: OwnedFd) -> io::Result<Self> {
-        // Of what is no pipe, or where the user's pipes have enough memory already, it stays as it is.
+        // Descriptors that are not pipes, or where the user's pipes have enough memory already, stay as they are.
         let _ = rustix::pipe::fcntl_setpipe_size(&descriptor, PIPE_LEN);
         let closed = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { descriptor, closed, until: None })
@@ -51,7 +51,7 @@ impl DescriptorStream {
     fn wait(&self) -> io::Result<()> {
         loop {
             let left = self.until.map(|until| until.saturating_duration_since(Instant::now()));
-            // More time than the system can name is no bound.
+            // More time than the system can express has no bound.
             let timeout = left.and_then(|left| Timespec::try_from(left).ok());
             let mut watched = [PollFd::new(&self.descriptor, PollFlags::IN), PollFd::new(&self.closed, PollFlags::IN)];
             let ready = match poll(&mut watched, timeout.as_ref()) {
@@ -107,7 +107,7 @@ struct Progress {
     has_ended: bool,
 }
 
-/// What is read at a time for the end of the last record: most end soon, and what is behind it is somebody else's.
+/// The length of reads for the end of the last record: most end soon, and the bytes behind it are another's.
 const SOON_LEN: u64 = 4 << 10;
 
 impl StreamPart {
@@ -205,7 +205,7 @@ mod tests {
         fn close(&self) {}
     }
 
-    /// What a part of a text is, read so many bytes at a time; of records, those that begin in it.
+    /// The bytes of a part of a text, read so many bytes at a time; of records, those that begin in it.
     fn part(text: &str, range: (u64, Option<u64>), delimiter: Option<u8>, step: usize) -> Result<String, String> {
         let stream = Arc::new(Slow(Mutex::new(text.as_bytes().to_vec()), step));
         let part = StreamPart::new(stream, range.0, range.1, delimiter);

@@ -256,7 +256,8 @@ fn requests_go_to_the_instances_in_turn() {
             rustix::io::write(&pipes[at].1, &[at as u8]).unwrap();
             answered.recv_timeout(Duration::from_secs(20))
         };
-        // Of the first round the last is answered first, though those before it wait; and the second round comes behind it.
+        // The last of the first round is answered first, though those before it wait; and the second round comes behind
+        // it.
         for at in (0..INSTANCES).rev().chain(INSTANCES..2 * INSTANCES) {
             assert_eq!(answer(at), Ok((at, at as u8)), "{threads:?}: it waits behind another one's request");
         }

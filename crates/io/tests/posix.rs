@@ -43,7 +43,7 @@ fn pair() -> (Arc<OwnedFd>, TcpStream) {
 
 fn batch(bytes: &[u8]) -> Box<SendBatch> {
     let mut batch = Box::new(SendBatch::new());
-    // Of pieces that end anywhere: what is sent in part goes on within one of them.
+    // Pieces that end anywhere: a partial send continues within one of them.
     for piece in bytes.chunks(100_003) {
         batch.put_buffer(Buffer::copy_of(piece), 0..piece.len());
     }

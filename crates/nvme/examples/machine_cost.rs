@@ -1,4 +1,4 @@
-//! What both machines cost per command, without a network and without media: `cargo run --release -p diskside-nvme
+//! The cost of both machines per command, without a network and without media: `cargo run --release -p diskside-nvme
 //! --example machine_cost`. Reads and writes of 4 KiB through one I/O queue; the best of many batches, so that a busy
 //! machine does not count.
 

@@ -141,7 +141,7 @@ impl Bench {
         }
     }
 
-    /// What the host objected to: it said so, and ended.
+    /// The host's objection: it said so, and ended.
     fn objected(&mut self) -> (u16, u32) {
         let Some(Header::TermReq(error)) = self.said.pop() else { panic!("it did not object: {:?}", self.host) };
         assert_eq!(self.host.state(), State::Closed);

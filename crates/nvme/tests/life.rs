@@ -198,7 +198,7 @@ fn a_target_that_stood_still_hears_its_hosts_first() {
             pair.admin_end.connection.handle_timeout(due + still);
             assert_eq!(pair.admin_end.connection.state(), State::Live);
         } else {
-            // A target that is always late is no reason for a host to stay that is gone.
+            // A target that is always late does not keep a host that is gone.
             pair.admin_end.connection.handle_timeout(again + still);
             assert_eq!(pair.admin_end.connection.state(), State::Closed);
         }

@@ -1,4 +1,4 @@
-//! What the controller itself says and checks of memory namespaces; their commands are the embedder's.
+//! The controller's own answers and checks for memory namespaces; their commands are the embedder's.
 
 mod support;
 

@@ -24,8 +24,8 @@ fn target() -> Target {
 }
 
 /// While a receive into its place is under way, answers to other commands may pile up until no more input is welcome.
-/// What then comes is in its place all the same: left to be offered again it would be lost, and the rest of the
-/// stream with it.
+/// The bytes that then come are in their place all the same: left to be offered again they would be lost, and the rest
+/// of the stream with them.
 #[test]
 fn what_is_in_its_place_is_taken_although_input_is_unwelcome() {
     let mut pair = Pair::connect(target(), admin_config(SUBSYSTEM, 1));

@@ -1,8 +1,8 @@
 //! Blocks of volumes, and of objects of stores, that one call read, kept for the next.
 //!
-//! Only of volumes that pass the page cache by: what goes through it the kernel keeps, exported files among it, and a
-//! volume in memory is as near as it can be. A block gets here under the shared guard of all of its pages, and whoever
-//! writes one of them takes it out again under the exclusive guard: so what is here is what the medium has.
+//! Only for volumes that bypass the page cache: the kernel keeps what goes through it, exported files among it, and a
+//! volume in memory is as near as it can be. A block gets here under the shared guard of all of its pages, and a writer
+//! of one of them takes it out again under the exclusive guard: so the blocks here are those of the medium.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ struct Key {
     block: u64,
 }
 
-/// Of what it is.
+/// The volume or object of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Of {
     /// A volume, by its serial number: a later one of the same name is another.

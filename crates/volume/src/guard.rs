@@ -1,11 +1,11 @@
-//! What keeps a block whole while it is read and written at once.
+//! Guards that keep a block whole while it is read and written at once.
 //!
 //! NVMe promises that a write of one logical block is atomic: a read of that block sees it before or after, never
 //! half of it (NVM Command Set 2.1.4, "Atomic Operations"). Media do not promise it: memory is copied byte by byte,
 //! and a file goes through pages. So an access holds its range, shared for reads and alone for writes.
 //!
-//! Ranges are held by 4-KiB pages, and pages share a fixed table of counters: distant pages may collide, which costs
-//! a wait and nothing else. Nobody sleeps here: who cannot have a range asks again later.
+//! Ranges are held by 4-KiB pages, and pages share a fixed table of counters: distant pages may collide, which costs a
+//! wait and nothing else. Nobody sleeps here: a caller that cannot have a range asks again later.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};

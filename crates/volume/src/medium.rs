@@ -1,12 +1,12 @@
 //! The bytes behind a volume: one trait for files, block devices, memory and the media that tests need.
 //!
-//! A medium never blocks and never touches a ring. Asked to [`start`](Medium::start) an access it either does
-//! it at once, or answers with what a ring has to do; whoever owns the ring carries that out, and asks again
-//! for the rest when an access came back short. A medium that is not a file descriptor, such as an object of a
-//! remote store, promises an answer ([`Action::Pending`]). So one medium serves any number of threads, each with a
-//! ring of its own. [`drop_cached`](Medium::drop_cached) alone may wait.
+//! A medium never blocks and never touches a ring. Asked to [`start`](Medium::start) an access it either does it at
+//! once, or answers with the operations of a ring; the owner of the ring carries these out, and asks again for the rest
+//! when an access came back short. A medium that is not a file descriptor, such as an object of a remote store,
+//! promises an answer ([`Action::Pending`]). So one medium serves any number of threads, each with a ring of its own.
+//! [`drop_cached`](Medium::drop_cached) alone may wait.
 //!
-//! What holds for every medium:
+//! Guarantees of every medium:
 //! * a read sees every write that completed before it was started;
 //! * what a completed [`Access::Flush`] found completed survives power loss, if
 //!   [`volatile_write_cache`](Properties::volatile_write_cache) says that a flush is needed at all;
@@ -29,7 +29,7 @@ pub const READS_AT_ONCE: usize = 3;
 
 /// Bytes that can be read and written by position.
 pub trait Medium: fmt::Debug + Send + Sync {
-    /// What it is and can do. Does not change as long as it is open.
+    /// Its properties and abilities. They do not change as long as it is open.
     fn properties(&self) -> &Properties;
 
     /// Starts `access`, whose range lies inside the medium and is a multiple of the block that it was opened with.
@@ -41,8 +41,8 @@ pub trait Medium: fmt::Debug + Send + Sync {
         None
     }
 
-    /// Fills `into` with the bytes at `offset` if they can be had at once and without a wait, for instance from the page
-    /// cache. False: they cannot, or nobody knows; then `into` holds anything.
+    /// Fills `into` with the bytes at `offset` if they are available at once and without a wait, for instance from the
+    /// page cache. False: they are not, or nobody knows; then the content of `into` is undefined.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
         let _ = (offset, into);
         false
@@ -53,8 +53,8 @@ pub trait Medium: fmt::Debug + Send + Sync {
         READS_AT_ONCE
     }
 
-    /// Lets go of what the kernel keeps of it in memory. What was written and not flushed may stay. May wait for a disk, unlike
-    /// all else here, so it is no reactor's to call.
+    /// Drops what the kernel keeps of it in memory. Bytes that were written and not flushed may stay. May wait for a
+    /// disk, unlike all else here, so a reactor must not call it.
     fn drop_cached(&self) -> Result<(), Errno> {
         Ok(())
     }
@@ -144,7 +144,7 @@ pub enum Action {
     Ring(Op),
     /// Write zeroes: there is no shorter way.
     WriteZeroes,
-    /// Of a read: the answer comes later, as [`Action::Bytes`] or [`Action::Failed`].
+    /// For a read: the answer comes later, as [`Action::Bytes`] or [`Action::Failed`].
     Pending(Pending),
     /// Somebody else does it, and has the bytes. The outcome says how many are done, as [`Done`](Self::Done) does.
     Elsewhere(RequestFuture),

@@ -1,8 +1,9 @@
-//! An answer that comes later: what a medium gives for an access that neither it nor a ring can carry out now.
+//! An answer that comes later: a medium's answer to an access that neither it nor a ring can carry out now.
 //!
-//! The medium keeps the [`Answer`], for instance until another process has sent the bytes. Whoever asked has the [`Pending`]: its
-//! descriptor becomes readable when the answer is there, so that a reactor waits for it on its ring as for everything else, and
-//! a thread by [`Pending::wait`], and who has neither is called by [`Pending::then`]. A `Pending` that is dropped is an answer that nobody wants.
+//! The medium keeps the [`Answer`], for instance until another process has sent the bytes. The caller has the
+//! [`Pending`]: its descriptor becomes readable when the answer is there, so that a reactor waits for it on its ring as
+//! for everything else, and a thread by [`Pending::wait`]; [`Pending::then`] calls those who have neither. A `Pending`
+//! that is dropped is an answer that nobody wants.
 
 use std::fmt;
 use std::os::fd::OwnedFd;

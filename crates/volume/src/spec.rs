@@ -1,4 +1,4 @@
-//! What a volume is made of: `NAME=PATH[,rw][,size=…][,block=4096]` or a `[[volume]]` table.
+//! The specification of a volume: `NAME=PATH[,rw][,size=…][,block=4096]` or a `[[volume]]` table.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;

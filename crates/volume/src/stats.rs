@@ -108,7 +108,7 @@ impl Counter {
     }
 }
 
-/// What threads that may wait do with a volume or an export: any of them counts.
+/// Accesses of threads that may wait to a volume or an export: any of them counts.
 #[derive(Debug, Default)]
 pub struct AccessCounters {
     operations: AtomicU64,
@@ -194,7 +194,7 @@ impl AccessCounters {
     }
 }
 
-/// What hosts did, by their names. These come from peers: past a bound hosts share one, `(others)`.
+/// Accesses of hosts, by their names. These come from peers: past a bound hosts share one, `(others)`.
 #[derive(Debug, Default)]
 pub struct AccessesByHost {
     by_name: Mutex<BTreeMap<String, Arc<AccessCounters>>>,

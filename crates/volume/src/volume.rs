@@ -11,7 +11,7 @@ use crate::guard::{Mode, RangeGuards};
 use crate::medium::Medium;
 use crate::stats::AccessCounters;
 
-/// A medium with a name. Shared by all reactors and by whoever else reads and writes it.
+/// A medium with a name. Shared by all reactors and everybody else who reads and writes it.
 #[derive(Debug)]
 pub struct Volume {
     /// The name that users and statistics know it by.
@@ -26,7 +26,7 @@ pub struct Volume {
     pub medium: Arc<dyn Medium>,
     /// Nobody may write it, whatever its medium can do.
     pub read_only: bool,
-    /// What is being read and written. Every access holds its range here.
+    /// The ranges that are being read and written. Every access holds its range here.
     pub guards: RangeGuards,
     /// A flush failed: what was acknowledged may be lost, and a later flush that succeeds would hide it.
     failed: AtomicBool,
@@ -34,7 +34,7 @@ pub struct Volume {
     removed: AtomicBool,
     /// No other volume of this process has it.
     serial: u64,
-    /// Counts ranges that could be written and were let go of.
+    /// Counts ranges that could be written and were released.
     writes: AtomicU64,
     /// What keeps blocks of it, once something did.
     kept_in: OnceLock<Arc<BlockCache>>,
@@ -86,7 +86,7 @@ impl Volume {
         self.serial
     }
 
-    /// What tells its content from what it was: another number once anybody has written, or could have.
+    /// The version of its content: another number once anybody has written, or could have.
     pub fn version(&self) -> u64 {
         self.writes.load(Ordering::Acquire)
     }

@@ -1,7 +1,7 @@
 //! A volume as a file that is read and written byte by byte, by a thread that drives a ring of its own.
 //!
-//! Accesses hold their blocks as commands of hosts do, from their beginning to their end, and end as late as the medium says
-//! (`latency_us`). Nobody is waited for here: who cannot have a block is told to ask again.
+//! Accesses hold their blocks as commands of hosts do, from their beginning to their end, and end as late as the medium
+//! says (`latency_us`). Nothing waits here: a caller that cannot have a block has to ask again.
 
 use std::ops::Range;
 use std::sync::Arc;

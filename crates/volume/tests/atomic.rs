@@ -16,10 +16,10 @@ const SECTOR: usize = 512;
 const PAGE: usize = 16 << 10;
 const PAGES: u64 = 12;
 const VOLUME_LEN: usize = PAGES as usize * PAGE;
-/// A few groups: it begins anew all the time.
+/// A few groups: it begins again all the time.
 const JOURNAL_LEN: usize = 112 << 10;
 
-/// What two disks have in common: they lose power together, when so many sectors more were written.
+/// The common state of two disks: they lose power together, when so many sectors more were written.
 #[derive(Debug)]
 struct Power {
     state: Mutex<PowerState>,
@@ -69,7 +69,7 @@ impl Disk {
         Arc::new(Self { power: Arc::clone(power), properties, sectors })
     }
 
-    /// What is left of it: of each cached sector the old content or the new one.
+    /// The content after that: of each cached sector the old content or the new one.
     fn after_power_loss(&self) -> Vec<u8> {
         let mut power = self.power.state.lock().unwrap();
         let mut sectors = self.sectors.lock().unwrap();
@@ -228,8 +228,8 @@ fn round(seed: u64, (volume, journal): (Vec<u8>, Vec<u8>), known: &mut [u64], ne
     (volume, journal)
 }
 
-/// A journal that began anew could be left with its first old group whole, and the next one not: an old version of a page
-/// replaced a newer one when the volume was opened. The journal is emptied before it begins anew.
+/// A journal that began again could be left with its first old group whole, and the next one not: an old version of a
+/// page replaced a newer one when the volume was opened. The journal is emptied before it begins again.
 ///
 /// `DISKSIDE_CUTS` says how often.
 #[test]
@@ -260,7 +260,7 @@ fn without_the_journal_pages_are_torn() {
             break;
         }
     }
-    // What failed is not given as it is: half of it may be there.
+    // A failed write is not given as it is: half of it may be there.
     let torn = medium.start(&Access::Read { offset: number * PAGE as u64, len: PAGE }).action;
     assert!(matches!(torn, Action::Failed(Errno::IO)), "{torn:?}");
     let bytes = disks[0].after_power_loss();

@@ -158,7 +158,7 @@ fn a_buffered_file_does_the_same() {
     check_medium(&medium);
 }
 
-/// Whoever must not wait reads what the page cache has, as a whole or not at all.
+/// A caller that must not wait reads the bytes in the page cache, as a whole or not at all.
 #[test]
 fn what_is_in_the_page_cache_is_read_at_once() {
     let dir = tempfile::tempdir().unwrap();
@@ -240,7 +240,8 @@ fn what_cannot_be_opened_says_which_and_what_to_do() {
     assert!(error.contains("is empty; give it a size"), "{error}");
 }
 
-/// Whoever writes an image below a running target makes what the target keeps of it stale. Locks keep those away that ask.
+/// A program that writes an image below a running target makes the target's copy of it stale. Locks keep programs away
+/// that ask.
 #[test]
 fn an_image_in_use_is_locked_for_programs_that_respect_locks() {
     let dir = tempfile::tempdir().unwrap();

@@ -13,7 +13,7 @@ use crate::export::Export;
 use crate::reply::FileError;
 use diskside_wire::file::FileOp;
 
-/// What a handle stands for in a store.
+/// The object of a handle in a store.
 #[derive(Debug)]
 pub(crate) struct OpenObject {
     pub(crate) export: Arc<Export>,

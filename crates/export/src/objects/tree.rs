@@ -1,4 +1,4 @@
-//! What is below a URL: directories of objects, page by page.
+//! The tree below a URL: directories of objects, page by page.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -18,13 +18,13 @@ use twox_hash::XxHash3_64;
 use super::path::{below, number, resolve};
 use crate::search::Progress;
 
-/// Listings of which is kept where they go on.
+/// Listings whose place to continue is kept.
 const LISTINGS_MAX: usize = 64;
 /// Permissions: objects can be read, by anybody who may use the export.
 const OBJECT_MODE: u32 = 0o100_444;
 const DIRECTORY_MODE: u32 = 0o040_555;
-/// As long as a short one of ext4: who takes a directory for a file begins to read it, and is told, where one without bytes
-/// would be nothing to read.
+/// As long as a short one of ext4: a program that takes a directory for a file begins to read it and gets an error,
+/// where one without bytes would be nothing to read.
 const DIRECTORY_LEN: u64 = 4096;
 const BLOCK_LEN: u32 = 64 << 10;
 
@@ -53,13 +53,14 @@ impl StoreTree {
         self.device
     }
 
-    /// What tells a version from those of all stores: whoever may write objects can make no two that are alike.
+    /// The version of an object among those of all stores: a user who may write objects cannot make two that are alike.
     pub(super) fn version_of_all(&self, path: &str, meta: &Meta) -> ObjectVersion {
         let digest = Sha256::new_with_prefix(&self.url).chain_update("\0").chain_update(words(path, meta));
         ObjectVersion { store: self.number(), digest: digest.finalize().into() }
     }
 
-    /// What is at a path. A web server that gives no ranges is better known now than by a read: each would move the whole file.
+    /// The object at a path. A web server that gives no ranges is noticed now rather than by a read: each would move
+    /// the whole file.
     pub(super) fn look(&self, path: &str) -> Result<Meta, StoreError> {
         if self.has_lists { self.store.head(path) } else { self.store.first(path, 1).map(|(meta, _)| meta) }
     }
@@ -238,5 +239,5 @@ fn kind(meta: &Meta) -> FoundKind {
     }
 }
 
-/// Files of which a search remembers what it was told.
+/// Files of which a search remembers the metadata.
 const FOUND_MAX: usize = 100_000;

@@ -1,11 +1,11 @@
 //! Output on its way to a file: the export's threads write it while the function makes more.
 //!
-//! # What holds
+//! # Guarantees
 //!
-//! * Bytes are written in their order, one piece at a time. So what is written is a prefix of the output, also after a
-//!   failure or when the target is killed, and a full disk is told at its byte.
+//! * Bytes are written in their order, one piece at a time. So the written bytes are a prefix of the output, also after
+//!   a failure or when the target is killed, and the error of a full disk names its byte.
 //! * After a failure nothing more is written.
-//! * At most [`MEMORY_BYTES`] of the output are in memory. Whoever makes more waits for the disk.
+//! * At most [`MEMORY_BYTES`] of the output are in memory. A function that makes more waits for the disk.
 //! * A thread of the export has the lane for one piece, then serves others.
 
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ use crate::reply::FileError;
 const PIECE_LEN: usize = 4 << 20;
 /// Pieces that wait, or are being written.
 const PIECES_MAX: usize = 3;
-/// What a lane holds in memory at most: those, and the one being filled.
+/// The memory of a lane at most: those, and the one being filled.
 pub(super) const MEMORY_BYTES: u64 = ((PIECES_MAX + 1) * PIECE_LEN) as u64;
 /// Less is written through the page cache: it costs no copy worth mentioning.
 const DIRECT_LEN_MIN: usize = 1 << 20;

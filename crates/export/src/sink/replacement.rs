@@ -34,7 +34,7 @@ impl Replacement {
         let (fd, new, space) = made.map_err(|error| unnamed::refused(&format!("replacing {}", old.name), &error))?;
         let replacement = Self { old, new: Arc::new(new) };
         let mut file = start_of(&replacement.old).open(fd, replacement.old.readable, true);
-        // Should nobody end it, it goes on a thread of the export.
+        // If nobody ends it, it goes with the drop on a thread of the export.
         file.is_unnamed(Arc::clone(&replacement.new), space);
         file.is_counted().map_err(|errno| FileError::new(errno, format!("replacing {}", file.name)))?;
         Ok((file, replacement))
@@ -50,7 +50,7 @@ impl Replacement {
         name_of(&self.old).map(drop)
     }
 
-    /// Gives the new file, all of which is on stable media, the name. The answer is what the handle stands for from now on.
+    /// Gives the new file, all of which is on stable media, the name. The answer is the file of the handle from now on.
     pub(super) fn publish(&self, new: &OpenFile) -> Result<OpenFile, FileError> {
         let published = self.try_publish(new);
         if published.is_err() {

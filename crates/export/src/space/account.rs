@@ -39,7 +39,8 @@ pub(crate) struct Account {
 #[derive(Debug, Default)]
 struct Held {
     space: Space,
-    /// What was added, given back or given another name since the count that continues began: its walk may have seen it or not.
+    /// The space that was added, given back or moved to another name since the count that runs began: its walk may have
+    /// seen it or not.
     moved: Space,
 }
 

@@ -1,9 +1,11 @@
-//! Counting what hosts hold: once when it has to be known, and again now and then, because others change files, too.
+//! Counting the holdings of hosts: once when they have to be known, and again now and then, because others change
+//! files, too.
 //!
-//! The walk is done a little at a time by the export's threads, in turns with what hosts ask for. It keeps the names of one
-//! directory's part for each level, so it needs little memory however many files there are. What hosts change meanwhile is
-//! allowed for ([`Account::end_count`]). Only a directory that gets another name can take any number of files out of its way:
-//! the count is then given up and begun again later, and before the first one such a rename is refused.
+//! The walk is done a little at a time by the export's threads, in turns with requests of hosts. It keeps the names of
+//! one directory's part for each level, so it needs little memory however many files there are. Changes by hosts
+//! meanwhile are allowed for ([`Account::end_count`]). Only a directory that gets another name can take any number of
+//! files out of its way: the count is then abandoned and begun again later, and before the first one such a rename is
+//! refused.
 //!
 //! [`Account::end_count`]: super::account::Account::end_count
 
@@ -44,7 +46,7 @@ const NAMES_LEN: usize = 32 << 10;
 /// Directories that a walk keeps open, the deepest ones. Opening one from the root takes as long as its path is.
 const OPEN_MAX: usize = 32;
 
-/// What is counted: the files beneath a directory.
+/// A tree that is counted: the files beneath a directory.
 pub(crate) trait Countable: Send + Sync + 'static {
     /// The directory.
     fn root(&self) -> BorrowedFd<'_>;
@@ -105,7 +107,7 @@ impl Schedule {
         self.is_counted() || !state.is_running
     }
 
-    /// Waits until no count goes on, and one has been. False: not within `patience`.
+    /// Waits until no count runs, and one has been. False: not within `patience`.
     pub(crate) fn wait(&self, patience: Duration) -> bool {
         let waits = |state: &mut State| state.is_running || state.is_urgent || !self.is_counted();
         !self
@@ -362,7 +364,7 @@ impl Walk {
         schedule.changed.notify_all();
     }
 
-    /// What is open and has no name was not met. What was looked at first meanwhile was, or moved.
+    /// Open files without a name were not met. Those that were looked at first meanwhile were, or moved.
     fn add_nameless(&mut self, ledger: &Ledger) {
         for inode in ledger.all_known() {
             if inode.born < self.number

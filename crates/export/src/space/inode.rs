@@ -1,7 +1,7 @@
-//! What is known of a file that is open: whose it is, and how long it is going to be once what is under way is written.
+//! The record of an open file: its owner, and how long it is going to be once the writes under way are done.
 //!
-//! A file counts, whole, for the host that made it or made it longer last. So nobody can have more than its quota, whosever
-//! files it writes to; and it counts until nobody has it open any more, also without a name.
+//! A file counts, whole, for the host that made it or made it longer last. So nobody can have more than its quota, by
+//! writing to any files; and it counts until nobody has it open any more, also without a name.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -74,7 +74,7 @@ pub(crate) struct Hold {
     has_left: bool,
 }
 
-/// A file that has no name and that nobody has open, but for whoever has this: to be given back.
+/// A file that has no name and that nobody else has open: its space is to be given back.
 #[derive(Debug)]
 #[must_use]
 pub(crate) struct Gone {
@@ -93,7 +93,7 @@ impl Hold {
         Self { ledger, key, inode, has_left: false }
     }
 
-    /// What is known of it. Who comes first looks.
+    /// Its state. The first caller looks it up.
     pub(crate) fn state(&self, file: BorrowedFd<'_>) -> MutexGuard<'_, State> {
         let mut state = self.inode.lock();
         if !state.is_known {

@@ -125,7 +125,7 @@ fn what_cannot_be_exported_is_said_at_the_start() {
     assert_eq!(refused(file.clone()), format!("export `data`: {is} is a file; export its directory, {dir}"));
 }
 
-/// Writes until the file system is full: what was written is told, then why no more was.
+/// Writes until the file system is full: the reply has the number of bytes, and the next one the error.
 #[test]
 fn a_full_file_system_is_reported_and_loses_nothing() {
     let point = tempfile::tempdir().unwrap();

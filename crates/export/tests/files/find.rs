@@ -68,7 +68,7 @@ fn a_pattern_is_found_in_order_whatever_the_pages() {
         paths(&host, "data", FileFlags::RECURSIVE),
         ["data/.h/h.log", "data/[t]op.log", "data/a/b/y.log", "data/a/x.log", "data/a-b/z.log", "data/top.log",]
     );
-    // A directory of an array may be full of links: who asks for them is told what they lead to.
+    // A directory of an array may be full of links: with `LINKS`, the answer has their targets.
     let (rows, _) = find(&host, "data", FileFlags::RECURSIVE | FileFlags::LINKS, 4096);
     let links = rows.into_iter().filter(|(path, ..)| ["data/etc", "data/link", "data/to.log"].contains(&&path[..]));
     assert_eq!(
@@ -109,7 +109,8 @@ fn a_search_starts_from_a_directory_too() {
     assert_eq!(host.try_ask(request(b"x.log")), Ok(0));
 }
 
-/// Who looks for little in very much does not keep a thread of the export: the search goes on in another command.
+/// A host that looks for little in very much does not keep a thread of the export: the search continues in another
+/// command.
 #[test]
 fn a_search_that_looks_at_much_and_finds_little_goes_on_in_further_commands() {
     let host = Host::new();

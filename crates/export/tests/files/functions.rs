@@ -175,6 +175,6 @@ fn a_source_waits_for_the_clock_only_where_it_must() {
     for _ in 0..1000 {
         host.session.source(file).unwrap();
     }
-    // A thousand waits of a tick would take seconds; this is no claim about speed.
+    // A thousand waits of a tick would take seconds; this says nothing about speed.
     assert!(started.elapsed().as_millis() < 1000);
 }

@@ -1,4 +1,5 @@
-//! What files of an export keep when they are written as a whole: published by a host, or replaced by a function's output.
+//! The properties that files of an export keep when they are written as a whole: published by a host, or replaced by a
+//! function's output.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::PathBuf;
@@ -193,7 +194,7 @@ fn what_the_exports_user_cannot_give_is_kept_by_writing_in_place() {
         std::fs::set_permissions(&sub, PermissionsExt::from_mode(0o755)).unwrap();
         written(&host, way, "sub/own");
         assert_eq!((own.metadata().unwrap().uid(), own.metadata().unwrap().mode() & 0o777), (UID, 0o600));
-        // Where that is not theirs either, they are told.
+        // Where that is not theirs either, they get an error.
         std::fs::set_permissions(host.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let (_, message) = write(&host, way, "sub/own", b"new").unwrap_err();
         assert!(message.ends_with("nor in the export's root, to hold the new content"), "{way:?}: {message}");

@@ -1,4 +1,4 @@
-//! Exports: what hosts may reach, as whom, and what they are told.
+//! Exports: the files that hosts may reach, with which credentials, and the errors that they get.
 
 mod host;
 

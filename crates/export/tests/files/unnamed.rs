@@ -1,4 +1,4 @@
-//! Files that have no name until they are whole: seen by nobody, and gone with whoever wrote them.
+//! Files that have no name until they are whole: seen by nobody, and gone with their writer.
 
 use std::io::Write;
 

@@ -63,7 +63,7 @@ impl Memory {
         Self { start, len, origin: Origin::Arena(part) }
     }
 
-    /// Of what arena it is a part, if it is.
+    /// Its place in an arena, if it has one.
     pub(super) fn part(&self) -> Option<&Part> {
         match &self.origin {
             Origin::Arena(part) => Some(part),

@@ -10,7 +10,7 @@ use super::memory::{Hugepages, Memory};
 
 /// Memory that many threads use, each with ranges that nobody else has meanwhile.
 ///
-/// Who asks for several ranges gets all of them at once, so nobody waits for somebody who waits for them. Who came first
+/// A caller that asks for several ranges gets all of them at once, so that no two wait for each other. The first caller
 /// is first: a later one does not overtake where the ranges overlap, and does where they do not.
 ///
 /// ```

@@ -84,8 +84,8 @@ impl SharedMemory {
         SharedSlice { memory: self.clone(), range }
     }
 
-    /// Asks the processor to fetch the range into its cache, without waiting for it. What is sent soon after is
-    /// then copied from there. A hint: nothing but time depends on it.
+    /// Asks the processor to fetch the range into its cache, without waiting for it. A send soon after copies from
+    /// there. A hint: nothing but time depends on it.
     ///
     /// # Panics
     /// If the range reaches past the end.

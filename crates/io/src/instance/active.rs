@@ -27,7 +27,7 @@ pub(super) struct Staged {
     pub(super) promise: Promise,
 }
 
-/// What is remembered of a request in flight. Its buffer is with the ring meanwhile.
+/// The record of a request in flight. Its buffer is with the ring meanwhile.
 pub(super) struct Active {
     file: Arc<FileState>,
     promise: Promise,

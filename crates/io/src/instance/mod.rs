@@ -118,7 +118,8 @@ impl Default for InstanceConfig {
 
 /// Most instances of one [`Instances`]: each has one or two threads.
 pub const INSTANCES_MAX: usize = 256;
-/// Most requests of an instance that may be in flight: what one ring holds, but for the read that listens for wake-ups.
+/// Most requests of an instance that may be in flight: as many as one ring takes, less the read that listens for
+/// wake-ups.
 pub const IN_FLIGHT_MAX: u32 = 32_767;
 /// Longest staging queue of an instance; it is made in advance.
 pub const STAGING_MAX: usize = 1 << 20;
@@ -202,7 +203,7 @@ pub(crate) fn file_len_bytes(fd: impl AsFd) -> io::Result<u64> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::BlockDevice {
         return Ok(u64::try_from(stat.st_size).unwrap_or(0));
     }
-    // The position is shared with whoever else has the descriptor; we and our callers never use it.
+    // Other holders of the descriptor share the position; we and our callers never use it.
     Ok(rustix::fs::seek(&fd, rustix::fs::SeekFrom::End(0))?)
 }
 

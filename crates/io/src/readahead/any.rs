@@ -1,4 +1,4 @@
-//! Read-ahead over bytes that no file descriptor stands for: a thread asks for them, chunk after chunk.
+//! Read-ahead over bytes without a file descriptor: a thread asks for them, chunk after chunk.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -105,13 +105,13 @@ pub(super) struct RangeReader {
     pub(super) plan: Plan,
     pub(super) pool: Pool,
     pub(super) control: Arc<Control>,
-    /// The piece that is read next. Whoever takes it has its buffer already: so the pieces that come first never wait for
-    /// buffers that later ones have.
+    /// The piece that is read next. The thread that takes it has its buffer already: so the pieces that come first
+    /// never wait for buffers that later ones have.
     pub(super) next: Mutex<u64>,
     pub(super) deliver: Mutex<InOrder>,
 }
 
-/// Hands chunks out in the order of their range, whoever read them first.
+/// Hands chunks out in the order of their range, whichever thread read them first.
 pub(super) struct InOrder {
     next: u64,
     early: BTreeMap<u64, Result<Chunk, ReadError>>,
@@ -316,7 +316,7 @@ impl Wake {
         Wake::Thread(Mutex::new(thread.clone()))
     }
 
-    /// Who is woken from here on. What is looked at afterwards is not missed.
+    /// Registers the thread that is woken from here on. A change after that is not missed.
     fn is_for_this_thread(&self) {
         if let Wake::Thread(thread) = self {
             *thread.lock().unwrap_or_else(PoisonError::into_inner) = std::thread::current();

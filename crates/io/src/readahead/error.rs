@@ -70,7 +70,7 @@ pub enum ReadError {
         /// What the system said.
         source: io::Error,
     },
-    /// The ring or its thread could not be had, or a parameter is out of bounds.
+    /// The ring or its thread could not be made, or a parameter is out of bounds.
     #[error("read-ahead: {0}")]
     Setup(#[from] io::Error),
 }

@@ -98,7 +98,7 @@ impl Reader {
             self.window.push_back(Progress { piece, filled_to, direct: false, ready: None });
             self.push_read(self.next, buffer);
             self.next += 1;
-            // What is cached is read right here: deliver it before the next piece is begun.
+            // Cached bytes are read right here: deliver them before the next piece is begun.
             self.ring.submit()?;
             self.ring.wait(Some(Duration::ZERO))?;
             self.take_completions()?;

@@ -1,5 +1,5 @@
-//! What a ring asks of the interface of the kernel that it uses: the seam between [`Ring`](super::Ring) and what
-//! serves it.
+//! The operations that a ring needs from the kernel's interface: the seam between [`Ring`](super::Ring) and its
+//! drivers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -57,7 +57,7 @@ pub(super) trait Driver: AsFd {
     /// Whether it can sleep although operations end.
     fn can_rest(&self) -> bool;
 
-    /// Sleeps until an operation ends, but for `rest` in any case, and for `timeout` at most.
+    /// Sleeps until an operation ends, for `rest` at least, and for `timeout` at most.
     fn sleep(&mut self, rest: Duration, timeout: Option<Duration>) -> io::Result<()>;
 
     /// The next end.

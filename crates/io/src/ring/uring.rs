@@ -163,7 +163,7 @@ impl Uring {
         self.completions += (self.ready.len() - before) as u64;
     }
 
-    /// Cancels everything and waits until the kernel has let go of all memory; false if it did not in time.
+    /// Cancels everything and waits until the kernel has released all memory; false if it did not in time.
     fn quiesce(&mut self) -> bool {
         let deadline = Instant::now() + DROP_WAIT_MAX;
         let mut cancelled = false;
@@ -330,8 +330,8 @@ fn restrict(uring: &IoUring) -> io::Result<()> {
     uring.submitter().register_restrictions(&mut all)
 }
 
-/// What rings are asked to register, by the kernel's numbers (`io_uring_register(2)`): buffers (0), changes of files (6), a probe
-/// (8), files (13), rings of buffers (22), and cancellation at their end (24).
+/// The registrations that rings make, by the kernel's numbers (`io_uring_register(2)`): buffers (0), changes of files
+/// (6), a probe (8), files (13), rings of buffers (22), and cancellation at their end (24).
 const REGISTRATIONS: [u8; 6] = [0, 6, 8, 13, 22, 24];
 
 /// As [`build`], with an error that explains itself.
@@ -385,7 +385,8 @@ pub(super) fn outcome(entry: &cqueue::Entry) -> Result<u32, Errno> {
 mod tests {
     use super::*;
 
-    /// A filter of system calls does not see what a ring does: whoever took over a server could have opened files by its rings.
+    /// A filter of system calls does not see the operations of a ring: an attacker who took over a server could have
+    /// opened files by its rings.
     #[test]
     fn a_ring_takes_no_operation_but_its_own() {
         let config = RingConfig { entries: 4, spin: Duration::ZERO, ..RingConfig::default() };

@@ -16,7 +16,7 @@ fn run(args: &[&str]) {
     assert!(ran.status.success() && out.contains(" passed"), "without io_uring:\n{out}{said}");
 }
 
-/// Runs all tests of the file, but for the one that calls this.
+/// Runs all tests of the file, except the one that calls this.
 #[allow(dead_code, reason = "some files need one, some the other")]
 pub(crate) fn all_again(but: &str) {
     if !is_without() {

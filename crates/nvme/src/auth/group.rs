@@ -127,7 +127,7 @@ impl Exponent {
         Self { group, bytes: Zeroizing::new(bytes.to_vec()) }
     }
 
-    /// The half that the other side is told; empty for NULL.
+    /// The half that the other side gets; empty for NULL.
     pub(super) fn public(&self) -> Vec<u8> {
         let mut generator = vec![0; self.group.len_bytes()];
         if let Some(last) = generator.last_mut() {

@@ -24,7 +24,7 @@ pub struct Work {
 
 /// The result of a [`Work`].
 pub struct Done {
-    /// Whose work it was: what another queue's came to is nobody else's.
+    /// The queue of the work: results of another queue's are ignored.
     pub(super) ticket: u64,
     pub(super) outcome: Outcome,
 }

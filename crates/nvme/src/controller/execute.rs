@@ -377,7 +377,7 @@ impl Connection {
         let data = ConnectData::ref_from_bytes(data).map_err(|_| (Status::INTERNAL_ERROR, None))?;
         let subsystem_nqn = Nqn::from_field(&data.subsystem_nqn).map_err(|_| in_data(at::SUBSYSTEM_NQN))?;
         let host = match data.host_nqn[0] {
-            // Not what the specification asks for, but what SPDK's programs send unless they are told a name.
+            // SPDK's programs send this unless they are given a name, though the specification asks for one.
             0 => Nqn::anonymous(&data.host_id),
             _ => Nqn::from_field(&data.host_nqn).map_err(|_| in_data(at::HOST_NQN))?,
         };

@@ -98,7 +98,8 @@ pub(super) enum Notice {
     DiscoveryLog,
 }
 
-/// An event that is to be told, or was told and not yet looked at (Base 5.1.2: it stays masked until its log is read).
+/// An event that is to be reported, or was reported and not yet looked at (Base 5.1.2: it stays masked until its log is
+/// read).
 #[derive(Clone, Copy, Debug, Default)]
 struct NoticeState {
     pending: bool,

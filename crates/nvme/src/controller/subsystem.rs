@@ -56,7 +56,7 @@ impl Subsystems {
         })
     }
 
-    /// Adds a subsystem; hosts of the discovery service that may use it are told.
+    /// Adds a subsystem, and notifies hosts of the discovery service that may use it.
     pub fn add(&self, config: SubsystemConfig) -> Result<Arc<Subsystem>, ConfigError> {
         config.check()?;
         let nqn = config.nqn.clone();
@@ -275,8 +275,8 @@ impl Subsystem {
         lock(&self.state).check_nsid(nsid, uuid)
     }
 
-    /// Adds a namespace; hosts are told. A number that was another namespace's, with another UUID, is refused as long as
-    /// a controller exists that knew that one: a late command of its host would change the wrong volume.
+    /// Adds a namespace, and notifies hosts. A number that was another namespace's, with another UUID, is refused as
+    /// long as a controller exists that knew that one: a late command of its host would change the wrong volume.
     pub fn add_namespace(&self, namespace: Namespace) -> Result<(), ConfigError> {
         self.config.check_namespace(&namespace)?;
         let nsid = namespace.nsid;
@@ -288,7 +288,8 @@ impl Subsystem {
         })
     }
 
-    /// Replaces what is told of a namespace (its size or whether it is read-only changed; not its UUID); hosts are told.
+    /// Replaces the description of a namespace (its size or whether it is read-only changed; not its UUID), and
+    /// notifies hosts.
     pub fn update_namespace(&self, namespace: Namespace) -> Result<(), ConfigError> {
         self.config.check_namespace(&namespace)?;
         let nsid = namespace.nsid;
@@ -302,7 +303,7 @@ impl Subsystem {
         })
     }
 
-    /// Removes a namespace; hosts are told. Commands that the embedder already has must still be completed.
+    /// Removes a namespace, and notifies hosts. Commands that the embedder already has must still be completed.
     pub fn remove_namespace(&self, nsid: u32) -> Option<Namespace> {
         let removed = self.change_namespaces(nsid, |state, slot| {
             let namespace = slot.take().ok_or(ConfigError::NoSuchNamespace(nsid))?;
@@ -323,8 +324,8 @@ impl Subsystem {
         self.controllers_now().iter().map(|controller| controller.info()).collect()
     }
 
-    /// Changes who may connect; controllers of hosts that no longer may are closed, and hosts of the discovery service
-    /// are told.
+    /// Changes who may connect, closes controllers of hosts that no longer may, and notifies hosts of the discovery
+    /// service.
     pub fn set_allowed_hosts(&self, hosts: AllowedHosts) {
         lock(&self.state).allowed_hosts = hosts.clone();
         self.close_controllers(|controller| !controller.trusted && !hosts.contains(&controller.host));
@@ -343,7 +344,7 @@ impl Subsystem {
         }
     }
 
-    /// Changes which namespaces hosts see; those that see others than before are told.
+    /// Changes which namespaces hosts see, and notifies those that see others than before.
     pub fn set_visibility(&self, visibility: Arc<dyn Visibility>) {
         let mut state = lock(&self.state);
         let before = std::mem::replace(&mut state.visibility, Arc::clone(&visibility));
@@ -420,7 +421,7 @@ impl Subsystem {
         Arc::new(Namespaces { epoch: all.epoch, by_nsid: all.by_nsid.iter().map(seen).collect() })
     }
 
-    /// A command of this controller's host was refused: the embedder is told if the host has no right to it.
+    /// A command of this controller's host was refused: the embedder hears of it if the host has no right to it.
     pub(super) fn note_denial(&self, controller: &Controller, nsid: u32) {
         let (all, visibility) = {
             let state = lock(&self.state);

@@ -94,7 +94,7 @@ pub struct Admin {
     pub(super) config: AdminConfig,
     pub(super) connection: Connection,
     pub(super) info: Option<ControllerInfo>,
-    /// Whether [`AdminEvent::Ready`] was told.
+    /// Whether there was an [`AdminEvent::Ready`].
     pub(super) ready: bool,
     /// CC as it was set last.
     cc: Cc,

@@ -1,4 +1,4 @@
-//! What a controller answers to what it should not be sent, word for word.
+//! The controller's answers to commands that it should not get, word for word.
 //!
 //! The cases are in `*.case` files beside this one. A case is a name, a state to begin in, and lines:
 //!

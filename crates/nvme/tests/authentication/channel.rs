@@ -1,4 +1,5 @@
-//! Who comes over a secure channel is who its key says, and nobody else; who has a key for one comes over one.
+//! A host over a secure channel is the one that its key says, and nobody else; a host with a key for one comes over
+//! one.
 
 use std::time::Instant;
 
@@ -19,7 +20,7 @@ fn target(authentication: Policy) -> Target {
     target
 }
 
-/// Of the host of the tests, with a key for a channel, and another if `other`.
+/// The keys of the tests' host, with one for a channel, and another if `other`.
 fn keys(other: bool) -> HostKeys {
     HostKeys { has_channel_key: true, ..if other { host_keys() } else { HostKeys::default() } }
 }
@@ -73,7 +74,7 @@ fn both_proofs_may_be_required_and_channels_of_all() {
     let both = Policy { both_required: true, channel_required: true, ..policy_of(keys(true)) };
     let (status, result) = connected(&both, Some(names()), &identity());
     assert!(status.is_success() && result & AUTHENTICATION_REQUIRED != 0);
-    // Who has another key may make that of a channel by authenticating; who has none may not come at all.
+    // A host with another key may make that of a channel by authenticating; one without any may not come at all.
     let all = Policy { channel_required: true, required: false, ..policy() };
     let (status, result) = connected(&all, None, &identity());
     assert!(status.is_success() && result & CONCATENATION_REQUIRED != 0);

@@ -24,7 +24,7 @@ fn controller(accepted: Accepted, concatenation: Concatenation) -> Controller {
     Controller::new(names(), host_keys(), accepted).concatenating(concatenation)
 }
 
-/// What both have of the channel's key when it is over; `change` may change what the host sends.
+/// The channel's key on both sides when it is over; `change` may change the host's messages.
 fn keys_of(
     host: &mut Host,
     controller: &mut Controller,

@@ -112,11 +112,11 @@ fn who_has_not_authenticated_takes_no_place_of_whom_it_says_to_be() {
     io.connect(&mut target, now, 1, Some(cntlid), &identity());
     io.authenticate(&mut target, now, host_of(names(), true), |_, _| {}).unwrap();
     assert_eq!(left.load(Ordering::Relaxed), 0);
-    // One more proves who it is, and is told to go.
+    // One more proves its identity, and is refused.
     let mut third = unproved(&mut target);
     third.authenticate(&mut target, now, host_of(names(), true), |_, _| {}).unwrap();
     assert_eq!((third.connection.state(), third.connection.error()), (State::Closed, Some(&ConnectionError::TooMany)));
-    // Where a name is enough it is told at once, and that it may come again.
+    // Where a name is enough it is refused at once, with a status that lets it come again.
     target.subsystem.set_authentication(Policy::open());
     let refused = Queue::new(&mut target, now).connect(&mut target, now, 0, None, &identity());
     assert_eq!(refused.status, Status::CONNECT_CONTROLLER_BUSY);
@@ -280,7 +280,7 @@ fn io_queues_of_others_are_refused() {
     assert_eq!(answer.status, Status::CONNECT_INVALID_PARAMETERS.dnr());
 }
 
-/// Whoever knows a host's name and identifier, which are no secrets, could otherwise keep it from its queues.
+/// Anybody who knows a host's name and identifier, which are not secret, could otherwise keep it from its queues.
 #[test]
 fn a_queue_without_the_key_takes_nobodys_place() {
     let now = Instant::now();

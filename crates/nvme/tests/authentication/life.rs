@@ -136,7 +136,7 @@ fn keep_alive_counts_once_the_host_is_in() {
     assert_eq!(queue.connection.poll_timeout(), Some(now + Duration::from_millis(5000)));
 }
 
-/// Linux does so when its key is written anew, on queues that work.
+/// Linux does so when its key is written again, on queues that work.
 #[test]
 fn a_live_queue_works_on_while_it_authenticates_again() {
     let now = Instant::now();

@@ -105,7 +105,7 @@ fn what_both_sides_do_not_have_in_common_is_named() {
     }
 }
 
-/// A machine that can be used again and again: hosts authenticate anew on a queue that works.
+/// A machine that can be used again and again: hosts authenticate again on a queue that works.
 #[test]
 fn authenticating_again_needs_the_key_again() {
     use diskside_nvme::auth::{Received, Sent, Step};

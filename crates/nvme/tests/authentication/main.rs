@@ -41,7 +41,7 @@ pub(crate) fn host_keys() -> HostKeys {
     HostKeys { keys: vec![key(1, Some(Hash::Sha256))], controller_key: Some(key(2, None)), ..Default::default() }
 }
 
-/// Of the host of the tests, who must authenticate. There is no group, which would take time.
+/// The policy for the tests' host, which must authenticate. There is no group, which would take time.
 pub(crate) fn policy() -> Policy {
     let accepted = Accepted { hashes: Hash::ALL.to_vec(), groups: vec![auth::Group::Null] };
     Policy { required: true, hosts: BTreeMap::from([(identity().nqn, host_keys())]), accepted, ..Policy::open() }

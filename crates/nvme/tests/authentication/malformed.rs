@@ -238,7 +238,7 @@ fn a_host_refuses_what_it_did_not_offer() {
     assert_eq!(challenge(&|challenge| challenge.public.truncate(200)), ours(Explanation::IncorrectPayload));
 }
 
-/// Whoever does not have the key could reflect what the host says, or skip the proof.
+/// An attacker without the key could reflect the host's messages, or skip the proof.
 #[test]
 fn a_host_that_wants_proof_takes_nothing_else() {
     for answer in [None, Some(vec![0; 32])] {

@@ -5,8 +5,8 @@
 //! split anywhere, delayed, and (where digests would notice) damaged or lost; peers are killed; media fail with `EIO` and
 //! `ENOSPC`, and answer long reads in pieces. Time jumps to the next timer when nothing else is left to do.
 //!
-//! What must hold: every command ends exactly once; a command fails only if a fault explains it; what is read is what the
-//! model says may be there; no buffer is used after it was released, or leaked.
+//! These hold: every command ends exactly once; a command fails only if a fault explains it; the bytes that are read
+//! are some that the model allows; no buffer is used after it was released, or leaked.
 //!
 //! `DISKSIDE_SIM_SEED=n` runs one seed (and prints what happens), `DISKSIDE_SIM_SEEDS=n` so many.
 

@@ -447,7 +447,7 @@ impl World {
             HostEnd::Admin(admin) => admin.state(),
             HostEnd::Io(io) => io.state(),
         };
-        // What the other end still sends nobody reads; what it was sent may still arrive.
+        // Nobody reads what the other end still sends; bytes that were sent to it may still arrive.
         let read_all = link.to_host.next_arrival().is_none() && !link.to_host.is_sending();
         let controller_over = link.controller.state() == State::Closed && read_all;
         if host == host::State::Closed || controller_over {
@@ -486,7 +486,7 @@ impl World {
     fn clear_sky(&mut self) {
         self.weather = Weather::default();
         (self.media_faults, self.kills) = (0, 0);
-        // What was damaged before may still be on its way: begin anew.
+        // Damaged bytes of before may still be on their way: begin again.
         if self.disturbed {
             for index in 0..self.links.len() {
                 self.cut(index);

@@ -1,4 +1,5 @@
-//! What the tests share: memory that notices mistakes, a medium, and a target and a host joined without a network.
+//! The common part of the tests: memory that notices mistakes, a medium, and a target and a host joined without a
+//! network.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 

@@ -68,7 +68,7 @@ struct Queue {
 #[derive(Debug)]
 struct Job {
     change: Change,
-    /// Of a write.
+    /// The data of a write.
     data: Option<Buffer>,
     promise: Promise<Outcome>,
 }

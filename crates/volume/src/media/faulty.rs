@@ -48,7 +48,7 @@ impl FaultyMedium {
         self.accesses.load(Ordering::Relaxed)
     }
 
-    /// What goes wrong at once: the error.
+    /// A fault that shows at once: the error.
     fn failure(&self, access: &Access<'_>, dice: &mut Dice) -> Option<Errno> {
         let plan = &self.plan;
         match access {

@@ -124,7 +124,7 @@ impl Medium for FileMedium {
             return false;
         }
         let len = into.len();
-        // Fewer bytes are as good as none, and any error is told by the read that waits.
+        // Fewer bytes are as good as none, and the read that waits reports any error.
         preadv2(&self.file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
     }
 
@@ -221,7 +221,7 @@ fn size_file(file: &File, path: &Path, is_device: bool, len: u64, options: &Open
         Some(size) => {
             if size > len {
                 file.set_len(size).map_err(|error| in_file(path, error))?;
-                // The new length must be on disk before anybody is told that a write beyond the old one is.
+                // The new length must be on disk before a write beyond the old one is acknowledged.
                 file.sync_all().map_err(|error| in_file(path, error))?;
             }
             size

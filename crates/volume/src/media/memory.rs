@@ -57,7 +57,7 @@ impl Medium for MemoryMedium {
             }
             Access::Flush => Action::Done(0),
             Access::Zero { offset, len, .. } => {
-                // In steps, so that a request for gigabytes does not hold up the reactor's other connections.
+                // In steps, so that a request for gigabytes does not delay the reactor's other connections.
                 let step = len.min(ZERO_STEP_BYTES);
                 self.memory.zero(offset as usize..(offset + step) as usize);
                 Action::Done(step)

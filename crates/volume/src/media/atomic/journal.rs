@@ -12,7 +12,7 @@ pub(super) const PAGE_LEN: usize = 4096;
 /// The most changes of a group.
 pub(super) const CHANGES_MAX: usize = (PAGE_LEN - HEAD_LEN) / CHANGE_LEN;
 
-/// What a group begins with. It lies in one sector, so it is whole, too.
+/// The first bytes of a group. It lies in one sector, so it is whole, too.
 pub(super) const MAGIC: [u8; 8] = *b"DSKATOM1";
 const HEAD_LEN: usize = 40;
 const CHANGE_LEN: usize = 24;
@@ -120,7 +120,7 @@ pub(super) fn encode<'a>(id: u64, sequence: u64, changes: &[Change], data: impl 
     group
 }
 
-/// Of all of the header but the checksum itself.
+/// The checksum of all of the header except the checksum itself.
 fn header_checksum(page: &[u8]) -> u32 {
     let mut copy = [0; PAGE_LEN];
     copy.copy_from_slice(&page[..PAGE_LEN]);
