@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::config::RingConfig;
 use super::uring::build;
 
-/// What chooses by hand: `io_uring` or `posix`.
+/// Selects the interface by hand: `io_uring` or `posix`.
 const VARIABLE: &str = "DISKSIDE_IO";
 /// What the kernel's administrator says about io_uring.
 const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";

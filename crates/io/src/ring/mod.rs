@@ -23,9 +23,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! What it takes care of: completions are drained before anything is pushed on; operations wait in a
-//! backlog while the submission queue is full; deferred task work runs whenever the kernel asks
-//! for it, also while polling; a dropped ring cancels what is in flight and waits for it.
+//! It takes care of this: completions are drained before anything is pushed; operations wait in a backlog while the
+//! submission queue is full; deferred task work runs whenever the kernel asks for it, also while polling; a dropped
+//! ring cancels what is in flight and waits for it.
 //!
 //! All rings of a process have the same [`interface()`] to the kernel: io_uring, unless that is denied or too old. What follows is of
 //! io_uring; the other one is slower, and gives the same bytes and errors.
@@ -164,10 +164,10 @@ impl Ring {
     }
 
     /// Says whether another thread has use for this one's processor while there is nothing to do: then
-    /// [`wait`](Self::wait) does not poll, it sleeps at once; and where the kernel can (Linux 6.12 and later), for as long
-    /// as the thread has worked before, up to 100 µs, although completions come meanwhile. So the other has half of the
-    /// processor in pieces that are worth having, a thread with much to do does more of it at a time, and one with
-    /// little is as quick as ever.
+    /// [`wait`](Self::wait) does not poll, it sleeps at once; and where the kernel can (Linux 6.12 and later), for as
+    /// long as the thread has worked before, up to 100 µs, although completions come meanwhile. So the other has half
+    /// of the processor in pieces that are worth having, a thread with much to do does more of it at a time, and one
+    /// with little is as quick as before.
     pub fn give_way(&mut self, gives_way: bool) {
         self.gives_way = gives_way;
         if !gives_way {
@@ -218,7 +218,7 @@ impl Ring {
         self.driver.is_registered(file)
     }
 
-    /// Ends a registration. Operations in flight go on.
+    /// Ends a registration. Operations in flight continue.
     pub fn unregister_file(&mut self, file: &OwnedFd) {
         self.driver.unregister_file(file);
     }

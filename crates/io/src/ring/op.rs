@@ -69,7 +69,8 @@ pub enum Op {
         /// Length in bytes.
         len: u64,
     },
-    /// Accepts one connection, which comes with [`Payload::Accepted`]: how fast others come is for whoever pushes it to say.
+    /// Accepts one connection, which comes with [`Payload::Accepted`]: the caller decides how fast others come, by
+    /// pushing it again.
     Accept {
         /// A listening socket.
         listener: Arc<OwnedFd>,
@@ -147,7 +148,7 @@ pub enum Payload {
     Received(Received),
 }
 
-/// What the ring keeps while an operation is in flight. Everything the kernel points to is here, on the heap.
+/// The memory of an operation in flight. Everything the kernel points to is here, on the heap.
 #[expect(dead_code, reason = "descriptors and memory are kept alive here, not read")]
 pub(super) enum Held {
     Buffer(Arc<OwnedFd>, Buffer),

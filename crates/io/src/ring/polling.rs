@@ -6,9 +6,9 @@
 //! * an answer that is known to be due, of a disk or of a peer, is worth looking out for longer;
 //! * pauses that outlast the longest polling time halve it, down to nothing: at rest no time is burnt. The first
 //!   pause that polling would have covered brings all of it back;
-//! * a polling thread that another one pushed aside has used its share of the processor up, and stands behind that
-//!   one for milliseconds, where a sleeper is let in at once. So it stops polling for a while, longer each time that it
-//!   happens again.
+//! * a polling thread that another one pushed aside has used up its share of the processor, and runs after that one for
+//!   milliseconds, where a sleeper runs at once. So it stops polling for a while, longer each time that it happens
+//!   again.
 
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ struct Window {
     now: Duration,
 }
 
-/// How many times as long it polls for an answer that is due. Disks take that long, and answer in bursts: whoever sleeps
-/// then keeps the whole burst waiting.
+/// How many times as long it polls for an answer that is due. Disks take that long, and answer in bursts: a thread that
+/// sleeps then keeps the whole burst waiting.
 const DUE_FACTOR: u32 = 4;
 /// Nothing between two looks takes so long, unless the thread does not run.
 const AWAY: Duration = Duration::from_millis(1);

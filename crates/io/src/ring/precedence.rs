@@ -1,8 +1,8 @@
 //! Threads that compute let a ring's thread go first, where both share a processor.
 //!
 //! The kernel's scheduler is fair over milliseconds, and so a thread that wakes for a command of some microseconds may
-//! stand behind one that computes until that one's time slice ends. Who computes can look now and then whether it keeps a
-//! ring's thread waiting, and sleep until that thread does.
+//! wait behind one that computes until that one's time slice ends. A thread that computes can look now and then whether
+//! it keeps a ring's thread waiting, and sleep until that thread does.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -169,7 +169,7 @@ mod tests {
             while precedence.shared.waiting.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
-            // It sleeps until it is woken, and lets the other one go on.
+            // It sleeps until it is woken, and lets the other one run.
             while !ring.wait(None).unwrap().woken {}
         });
         let (precedence, waker) = receiver.recv().unwrap();

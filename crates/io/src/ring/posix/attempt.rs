@@ -44,7 +44,7 @@ pub(super) struct Trial<'a> {
     pub(super) moved: &'a mut usize,
     pub(super) descriptor: &'a mut Descriptor,
     pub(super) groups: &'a [Rc<Group>],
-    /// Where events of operations that go on are put.
+    /// The events of operations that continue.
     pub(super) ready: &'a mut VecDeque<Completion>,
 }
 
@@ -96,7 +96,7 @@ impl Trial<'_> {
     }
 }
 
-/// What ends an operation that is not to go on: the bytes that it has moved are not lost.
+/// The result of an operation that must not continue: the bytes that it has moved are not lost.
 pub(super) fn partial(moved: usize, errno: Errno) -> Result<u32, Errno> {
     if moved > 0 { Ok(moved as u32) } else { Err(errno) }
 }
@@ -129,7 +129,7 @@ fn read_cached(
             Ok(more) => *moved += more,
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Step::Thread { is_positioned: true },
-            // A thread asks again, in the way that every file has; what it is told is what the file says.
+            // A thread asks again, in the way that every file has; its answer is the file's.
             Err(_) => {
                 descriptor.may_always_block();
                 return Step::Thread { is_positioned: true };

@@ -73,7 +73,7 @@ impl Descriptors {
         place.as_mut().expect("it was put there just now, if it was not there")
     }
 
-    /// What an event is about; nothing if that was closed meanwhile.
+    /// The descriptor of an event; nothing if that was closed meanwhile.
     pub(super) fn of_event(&mut self, data: u64) -> Option<&mut Descriptor> {
         let (number, generation) = ((data & u64::from(u32::MAX)) as usize, (data >> 32) as u32);
         let known = self.by_number.get_mut(number)?.as_deref_mut()?;

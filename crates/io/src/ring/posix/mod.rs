@@ -282,7 +282,7 @@ impl Driver for Posix {
     }
 
     fn submit(&mut self) -> io::Result<()> {
-        // Also looks: whoever is woken again and again would never sleep, and hear of no descriptor.
+        // Also looks: a thread that is woken again and again would never sleep, and hear of no descriptor.
         self.look().map(drop)
     }
 

@@ -59,7 +59,7 @@ struct State {
     queue: VecDeque<Job>,
     done: Vec<Done>,
     threads: usize,
-    /// Of the threads, those that wait for a job.
+    /// The number of threads that wait for a job.
     idle: usize,
     stopping: bool,
 }
@@ -113,7 +113,7 @@ impl Workers {
         std::mem::take(&mut self.shared.lock().done)
     }
 
-    /// Sleeps until something is done, but for so long at most.
+    /// Sleeps until something is done, for so long at most.
     pub(crate) fn wait(&self, timeout: Duration) {
         let state = self.shared.lock();
         let waited = self.shared.news.wait_timeout_while(state, timeout, |state| state.done.is_empty());
@@ -291,7 +291,7 @@ mod tests {
         let started = Instant::now();
         drop(workers);
         assert!((DROP_WAIT_MAX..4 * DROP_WAIT_MAX).contains(&started.elapsed()));
-        // What the thread works on is its own: it ends when the answer comes.
+        // The thread owns its operation: it ends when the answer comes.
         assert_eq!(rustix::io::write(&writer, b"late"), Ok(4));
     }
 }
