@@ -1,4 +1,4 @@
-//! What a Diskside program sees: the C header and its layout-checked Rust mirror.
+//! The interface of a Diskside program: the C header and its layout-checked Rust mirror.
 //!
 //! Authors include `diskside.h` (and `lambda_io.h`, `xrp.h` or `delilah.h` for sources of other
 //! systems). A host fills the structures of [`context`] and maps them for a program. Both describe

@@ -65,7 +65,7 @@ pub enum ChunkDamage {
         /// Bytes that it ought to have.
         wanted: usize,
     },
-    /// Whoever gives turns has ended it.
+    /// The giver of turns has ended it.
     #[error("decoding was stopped")]
     Stopped,
 }
@@ -123,7 +123,7 @@ pub struct ChunkDecoder {
 }
 
 impl ChunkDecoder {
-    /// What a chunk decodes to.
+    /// The decoded bytes of a chunk.
     ///
     /// # Errors
     /// It is damaged, or of another length; or a turn ended it.
@@ -184,7 +184,7 @@ impl std::fmt::Debug for ChunkDecoder {
     }
 }
 
-/// What a step gives. An empty error: it was stopped.
+/// The result of a step. An empty error: it was stopped.
 pub(super) fn in_turn<T>(turn: Turn<'_>, work: impl FnOnce() -> T) -> Result<T, String> {
     let (mut work, mut result) = (Some(work), None);
     let goes_on = turn(&mut || result = work.take().map(|work| work()));
@@ -270,8 +270,8 @@ fn gzip_of(
 /// The length that a member decodes to that fits and is all there is.
 fn only_member(gzip: &mut libdeflater::Decompressor, bytes: &[u8], out: &mut [u8]) -> Option<usize> {
     let len = gzip.gzip_decompress(bytes, out).ok()?;
-    // What follows a member is not looked at, and where it ends is not told. It ends with the checksum and the length of what it
-    // decodes to, so where these stand first, and only there, may it end.
+    // Bytes behind a member are not looked at, and its end is not reported. It ends with the checksum and the length of
+    // its decoded bytes, so it may end only where these are first found.
     let checksum = crc_fast::checksum(Crc32IsoHdlc, &out[..len]) as u32;
     let end = [checksum.to_le_bytes(), (len as u32).to_le_bytes()].concat();
     (memchr::memmem::find(bytes, &end)? + end.len() == bytes.len()).then_some(len)

@@ -24,7 +24,7 @@ enum State {
     Member(Box<Decompress>),
     /// Zeroes behind the last member, as tapes have them.
     Padding,
-    /// What is no member, behind the last one.
+    /// Bytes behind the last member that are not a member.
     Garbage,
 }
 

@@ -1,9 +1,9 @@
 //! gzip and zstd: recognised by their first bytes, and decompressed step by step in bounded memory. Chunks of arrays: decoded
 //! whole, by the codecs of Zarr. No I/O.
 //!
-//! Input may be several members of gzip, or several frames of zstd, one after another: they decompress to one stream, as
-//! gzip(1) and zstd(1) have it. What follows the last member of gzip and is none is ignored, as by gzip(1); what follows the
-//! last frame of zstd is an error, as by zstd(1).
+//! Input may be several members of gzip, or several frames of zstd, one after another: they decompress to one stream,
+//! as by gzip(1) and zstd(1). Garbage behind the last member of gzip is ignored, as by gzip(1); garbage behind the last
+//! frame of zstd is an error, as by zstd(1).
 //!
 //! ```
 //! use diskside_decompress::{Codec, Decoder};

@@ -1,4 +1,5 @@
-//! Chunks of arrays: what each codec encodes comes back; what is damaged, or of another length, is told, and makes no more than it may.
+//! Chunks of arrays: each codec's encoded bytes decode to the input; damaged ones, and those of another length, are
+//! errors, and make no more than they may.
 
 use diskside_decompress::{ChunkCodec, ChunkCodecs, ChunkDamage, ChunkDecoder};
 use flate2::Compression;

@@ -1,4 +1,4 @@
-//! What is compressed comes back, however it is cut; what is damaged says where.
+//! Compressed bytes come back, however they are cut; damaged ones say where.
 
 use diskside_decompress::{Codec, Damage, Decoder};
 use flate2::Compression;

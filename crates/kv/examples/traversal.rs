@@ -3,7 +3,7 @@
 //! `cargo run --release -p diskside-kv --example traversal -- step` times steps of a traversal in memory.
 //! `… -- cell URL OPTION…` times one operation on a volume over one connection that this thread turns:
 //! `--mode=plain|pushdown --operation=get|multi:N|range:N|sum:N|ycsb:WORKLOAD --depth=N --cache=LEVELS --seconds=S
-//! --sampling=PERCENT|adaptive --rate=N`. Operations choose keys at random, and every answer is checked, but for those
+//! --sampling=PERCENT|adaptive --rate=N`. Operations choose keys at random, and every answer is checked, except those
 //! of a workload of YCSB, where others write. With a rate, operations of a workload start by the clock.
 
 use diskside::host::{ConnectOptions, InlineVolume, Url};

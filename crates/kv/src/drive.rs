@@ -99,7 +99,7 @@ impl<'a> Tasks<'a> {
         port.wait(then.map(|then| then.saturating_duration_since(Instant::now())));
         if then.is_some_and(|then| Instant::now() >= then) {
             alarm.0.set(None);
-            // Who set the alarm is not known: all look at the clock.
+            // It is unknown who set the alarm: all look at the clock.
             self.tasks.iter().flatten().for_each(|task| task.ready.wake_by_ref());
         }
     }

@@ -24,7 +24,7 @@ pub enum KvError {
         /// Why.
         reason: String,
     },
-    /// The bytes are no store, or a damaged one.
+    /// The bytes are not a store, or a damaged one.
     #[error("not a sound store: {what} at offset {offset}")]
     Format {
         /// Where.
@@ -32,7 +32,7 @@ pub enum KvError {
         /// What is wrong.
         what: &'static str,
     },
-    /// Whoever has the data could not follow the pointers.
+    /// The holder of the data could not follow the pointers.
     #[error("pushed down: {0}")]
     Pushdown(String),
     /// What was asked for cannot be.

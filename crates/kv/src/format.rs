@@ -67,7 +67,7 @@ impl Node {
     /// Reads a node.
     ///
     /// # Errors
-    /// When the bytes are no node.
+    /// When the bytes are not a node.
     pub fn parse(bytes: &[u8], offset: u64) -> Result<&Self, KvError> {
         let node = Self::ref_from_bytes(bytes).map_err(|_| KvError::Format { offset, what: "half a node" })?;
         match node.kind.get() {
@@ -119,7 +119,7 @@ impl Node {
     /// Offset that a pointer names; `None` where the place is not used.
     ///
     /// # Errors
-    /// When it is no pointer.
+    /// When it is not a pointer.
     pub fn pointer(&self, at: usize, offset: u64) -> Result<Option<u64>, KvError> {
         match self.pointers[at].get() {
             0 => Ok(None),

@@ -1,10 +1,9 @@
 //! BPF-KV: a key-value store in one file, whose lookups can be pushed down to the storage.
 //!
-//! A store is a B+-tree of nodes with 31 keys and a log of values of 64 bytes; see [`format`](mod@format).
-//! A lookup is a chain of dependent reads, one a level and one of the log. A [`Store`] makes them one
-//! by one, or asks whoever has the data to follow the pointers ([`Pushdown`]): then a lookup costs one
-//! round trip. Top levels that are in memory ([`Cache`](cache::Cache)) are walked at the host, and only
-//! the rest is pushed down.
+//! A store is a B+-tree of nodes with 31 keys and a log of values of 64 bytes; see [`format`](mod@format). A lookup is
+//! a chain of dependent reads, one a level and one of the log. A [`Store`] makes them one by one, or asks the holder of
+//! the data to follow the pointers ([`Pushdown`]): then a lookup costs one round trip. Top levels that are in memory
+//! ([`Cache`](cache::Cache)) are walked at the host, and only the rest is pushed down.
 //!
 //! ```
 //! use diskside_kv::create::{Creation, Keys};

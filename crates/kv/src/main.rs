@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     // What is kept back until a line is whole, too.
     match result.and_then(|code| std::io::stdout().flush().map(|()| code).map_err(Failure::Output)) {
         Ok(code) => ExitCode::from(code),
-        // Whoever reads our output has read enough.
+        // The reader of our output has read enough.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
             say(format_args!("diskside-kv: {failure}"));

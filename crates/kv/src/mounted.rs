@@ -153,7 +153,8 @@ impl MountedPushdown {
         result
     }
 
-    /// Of what a Call can replace, a request that the target has. When the file has changed its place, another one.
+    /// The request that the target has, with which a Call can be made. When the file has changed its place, another
+    /// one.
     fn prepared(
         &self,
         function: Function,

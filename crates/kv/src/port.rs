@@ -26,7 +26,7 @@ pub trait Port {
     /// Waits until a request may have ended or somebody woke the thread, for `patience` at most.
     fn wait(&self, patience: Option<Duration>);
 
-    /// What ends a [`wait`](Self::wait) from another thread; without one, unparking the thread does.
+    /// Ends a [`wait`](Self::wait) from another thread; without one, unparking the thread does.
     fn waker(&self) -> Option<Waker> {
         None
     }

@@ -1,7 +1,7 @@
 //! Lookups that are followed where the data is.
 //!
-//! The functions are those that every target ships: `kv_get`, `kv_locate`, `kv_multi_get`, `kv_range` and
-//! `kv_sum` (`functions/kv*.bpf.c`). What they take and give is a few words; [`Pushdown::call`] carries them.
+//! The functions are those that every target ships: `kv_get`, `kv_locate`, `kv_multi_get`, `kv_range` and `kv_sum`
+//! (`functions/kv*.bpf.c`). Their arguments and results are a few words; [`Pushdown::call`] carries them.
 
 use crate::error::KvError;
 use crate::format::{VALUE_LEN, Value};

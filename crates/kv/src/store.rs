@@ -26,7 +26,7 @@ pub enum Mode {
     Plain,
     /// One after another where a read depends on another; at once where it does not.
     Async,
-    /// Whoever has the data follows the pointers.
+    /// The holder of the data follows the pointers.
     #[default]
     Pushdown,
 }
@@ -78,7 +78,7 @@ pub struct Store {
     spare: RefCell<Vec<Buffer>>,
     /// Blocks that are being changed, and who waits for them.
     changes: Changes,
-    /// Of a file of a mounted volume: what became of lookups.
+    /// The outcomes of lookups in a file of a mounted volume.
     mounted: Option<Arc<diskside::host::mounted::Counters>>,
 }
 
@@ -89,7 +89,7 @@ impl Store {
     /// Opens a store in a local file; traversals run in this process.
     ///
     /// # Errors
-    /// When it cannot be read, or is no store.
+    /// When it cannot be read, or is not a store.
     pub fn open_file(path: &Path, options: &Options) -> Result<Self, KvError> {
         let open = |error: io::Error| KvError::Open { name: path.display().to_string(), reason: error.to_string() };
         let file = std::fs::File::options().read(true).write(true).open(path);
@@ -105,7 +105,7 @@ impl Store {
     /// host where that cannot be proved.
     ///
     /// # Errors
-    /// When it cannot be read, or is no store.
+    /// When it cannot be read, or is not a store.
     pub fn open_mounted(pushdown: MountedPushdown, options: &Options) -> Result<Self, KvError> {
         let open =
             |error: io::Error| KvError::Open { name: "a file of a mounted volume".into(), reason: error.to_string() };
@@ -125,7 +125,7 @@ impl Store {
     /// Opens a store behind a port. Without `pushdown`, [`Mode::Pushdown`] reads as [`Mode::Async`].
     ///
     /// # Errors
-    /// When it cannot be read, or is no store.
+    /// When it cannot be read, or is not a store.
     pub fn open(port: Box<dyn Port>, pushdown: Option<Box<dyn Pushdown>>, options: &Options) -> Result<Self, KvError> {
         let len =
             port.len_bytes().map_err(|source| KvError::Io { what: "asking for the length", offset: 0, source })?;
@@ -155,7 +155,7 @@ impl Store {
         drive::block_on(&*self.port, operation)
     }
 
-    /// Of a file of a mounted volume: how many lookups ended at the volume's target, and why others did not.
+    /// How many lookups in a file of a mounted volume ended at the volume's target, and why others did not.
     #[must_use]
     pub fn mounted_counters(&self) -> Option<&diskside::host::mounted::Counters> {
         self.mounted.as_deref()

@@ -84,7 +84,7 @@ impl Workload {
         Self::ALL.into_iter().find(|w| w.name().eq_ignore_ascii_case(name))
     }
 
-    /// Which of 100 operations are no reads, and what they are.
+    /// The part of 100 operations that are not reads, and their kind.
     const fn others(self) -> (u32, Option<Operation>) {
         match self {
             Self::A => (50, Some(Operation::Update)),
@@ -148,7 +148,7 @@ pub struct Plan {
     pub duration: Duration,
     /// The most operations.
     pub operations_max: u64,
-    /// Of the choice of keys and operations.
+    /// Seed of the choice of keys and operations.
     pub seed: u64,
 }
 
@@ -215,7 +215,7 @@ impl Report {
     }
 }
 
-/// Longest latency that is told apart from longer ones.
+/// Longer latencies count as this.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
 
 /// A histogram of latencies in nanoseconds, up to 100 s, with three digits.

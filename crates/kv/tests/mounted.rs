@@ -100,7 +100,7 @@ fn a_target_follows_pointers_in_a_mounted_file() {
     }
 }
 
-/// Everything that others do goes on while lookups do. No value is another file's or of a time that is over.
+/// Everything that others do happens while lookups run. No value is another file's or of a time that is over.
 fn stress(kind: Kind) {
     let Some(world) = World::new(kind) else { return };
     let path = &world.path();

@@ -251,7 +251,7 @@ impl Hostile {
         request
     }
 
-    /// What a call and a prepared one say, which is the same: outcome, hop and message.
+    /// The error of a call and of a prepared one, which is the same: outcome, hop and message.
     fn fails(&self, nsid: u32, name: &str) -> (u32, u32, String) {
         let request = self.request(nsid, name);
         let failed = |error: FunctionError| {
@@ -337,7 +337,7 @@ fn a_prepared_lookup_outlives_its_volume_with_an_error() {
     assert!(other.block_on(other.get(1)).expect("read").is_some());
 }
 
-/// What a refused call is told comes by another thread, which has to wake the one that turns its own queue: it once
+/// The error of a refused call comes by another thread, which has to wake the one that turns its own queue: that once
 /// slept on, since it was woken where it did not wait.
 #[test]
 fn a_refusal_is_explained_to_a_thread_that_turns_its_own_queue() {

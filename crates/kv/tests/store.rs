@@ -95,7 +95,7 @@ fn a_lookup_costs_what_it_should() {
         let counters = store.counters();
         assert_eq!((counters.reads, counters.pushed), (reads, pushed), "{mode:?} with {cache_levels} levels cached");
         assert_eq!(counters.cached_nodes, u64::from(cache_levels));
-        // An update finds its place likewise, reads the block and writes it.
+        // An update finds its place in the same way, reads the block and writes it.
         assert!(store.block_on(store.put(1234, &counting_value(1234))).expect("written"));
         let update = (store.counters().reads - counters.reads, store.counters().pushed - counters.pushed);
         assert_eq!(update, (reads + pushed, pushed), "{mode:?} with {cache_levels} levels cached");

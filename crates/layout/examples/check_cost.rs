@@ -1,4 +1,5 @@
-//! What the proof that a range of a file stays where it is costs a request: before and after, without the request.
+//! Measures what the proof that a range of a file stays where it is adds to a request: before and after, without the
+//! request.
 //!
 //! ```console
 //! # cargo run --release -p diskside-layout --example check_cost -- FILE
@@ -50,7 +51,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Of the best of several rounds.
+/// The best of several rounds.
 fn best_ns(mut request: impl FnMut() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {
     let mut best = f64::MAX;
     for _ in 0..ROUNDS {

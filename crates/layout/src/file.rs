@@ -164,7 +164,7 @@ pub fn watched_duplicate(file: File, config: GuardConfig) -> io::Result<Guard<Op
     with_watcher(file, true, |file| Guard::new(file, config), Guard::answerer)
 }
 
-/// A guard for writes, whose request is told by that thread when someone else wants the file.
+/// A guard for writes, whose request hears from that thread when someone else wants the file.
 ///
 /// # Errors
 /// The thread cannot be started.

@@ -11,10 +11,11 @@
 //! extents are asked for once more at the end, *before* the lease. What is left is a deduplication there and back
 //! within one request, which takes two deliberate calls by the file's owner or root.
 //!
-//! **A file that is open for writing by the very descriptor that is read.** The kernel grants no read lease then, but a write
-//! lease: nobody else has the file open, and nobody can open it. What is left is whoever has this descriptor: the program
-//! itself. So each request compares extents and times before and after as well, which shows what the program did to its own
-//! file meanwhile, and a lease is for one request. Nothing can be written so: see [`write`](crate::write).
+//! **A file that is open for writing by the very descriptor that is read.** The kernel grants no read lease then, but a
+//! write lease: nobody else has the file open, and nobody can open it. Only the holder of this descriptor is left: the
+//! program itself. So each request compares extents and times before and after as well, which shows what the program
+//! did to its own file meanwhile, and a lease is for one request. Nothing can be written so: see
+//! [`write`](crate::write).
 //!
 //! A *period* is from one lease to its end; its number is the [generation](Layout::generation). A lease that was broken
 //! is given up at once, also while requests are in flight: they notice at their end. (For writes that would be wrong;
@@ -170,7 +171,7 @@ impl<F: FileOps> Guard<F> {
         if let Some(current) = &mut *period
             && let Some(layout) = current.layout.clone()
         {
-            // What is remembered is enough to ask the volume. Whether it still holds, only the end can tell.
+            // The record is enough to ask the volume. Only the end can tell whether it still holds.
             current.in_flight += 1;
             return Ok(Ticket { inner: Arc::clone(inner), range, layout, stamp: None });
         }
@@ -238,7 +239,7 @@ impl<F: FileOps> Guard<F> {
         outcome
     }
 
-    /// For whoever hears of breaks.
+    /// For those who hear of breaks.
     pub fn answerer(&self) -> Weak<dyn AnswerBreak>
     where
         F: 'static,

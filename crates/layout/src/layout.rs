@@ -14,7 +14,7 @@ pub struct Layout {
     pub generation: u64,
     /// Length of the file in bytes.
     pub len: u64,
-    /// What it is known for. Outside nothing is known.
+    /// The range for which it is known. Outside nothing is known.
     pub range: Range<u64>,
     /// Runs of bytes on the volume, in the order of the file, not overlapping. What they do not cover reads as zeroes.
     pub runs: Vec<Run>,
@@ -130,7 +130,7 @@ impl Layout {
         self.range.start <= range.start && range.end.min(self.len) <= self.range.end
     }
 
-    /// What a range consists of, in order and without a gap; it ends with the file.
+    /// The pieces of a range, in order and without a gap; the range ends with the file.
     #[must_use]
     pub fn pieces(&self, range: Range<u64>) -> Vec<Piece> {
         debug_assert!(self.covers(&range), "{range:?} is outside of {:?}", self.range);

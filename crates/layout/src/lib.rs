@@ -5,9 +5,9 @@
 //! |---|---|
 //! | [`admission`] | which files may be read at the volume at all |
 //! | [`place`] | on which disk a file system is, and where on it |
-//! | [`layout`] | what has to be read from the volume for a range of a file |
-//! | [`guard`] | whether what was read is the file's: leases, generations, checks before and after |
-//! | [`mod@write`] | where the volume may be written: the file is nobody else's, and its readers see what was written |
+//! | [`layout`] | the parts of the volume to read for a range of a file |
+//! | [`guard`] | proves that the bytes that were read are the file's: leases, generations, checks before and after |
+//! | [`mod@write`] | where the volume may be written: nobody else has the file, and its readers see the written bytes |
 //! | [`pool`] | written files, into which a volume writes output that is a new file |
 //! | [`mod@file`] | the guards' system calls, and the thread that answers breaks of leases |
 //! | [`reason`] | why a file is read the plain way instead, with words and counters |

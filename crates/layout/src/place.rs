@@ -11,7 +11,7 @@ use crate::reason::{Reason, Refusal};
 pub struct Place {
     /// On which disk.
     pub disk: Disk,
-    /// What the kernel calls the file system's own device: the disk, or a partition.
+    /// The kernel's name for the file system's own device: the disk, or a partition.
     pub device: String,
     /// First byte on that disk.
     pub offset: u64,

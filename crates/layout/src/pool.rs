@@ -11,7 +11,7 @@
 //! |---|---|
 //! | `free-ID` | nobody uses it |
 //! | `used-OWNER-ID` | a process has it; one rename takes it, so that no two processes do |
-//! | `left-ID` | whoever had it does not vouch for it any more: a target may write it for a while yet |
+//! | `left-ID` | its last owner does not vouch for it any more: a target may write it for a while yet |
 //! | `lock-OWNER` | locked (`flock`) as long as that process lives |
 //!
 //! **After a kill** the next who opens the pool finds the lock free, and renames what that process had to `left-ID`. Such a
@@ -112,7 +112,7 @@ impl Pool {
     /// The pool for files in `parent`; it is made if it is not there.
     ///
     /// # Errors
-    /// What the file system says; a directory of this name that others may enter, or that belongs to someone else.
+    /// The file system's error; or a directory of this name that others may enter, or that belongs to someone else.
     pub fn open(parent: &Path, limits: PoolLimits) -> io::Result<Self> {
         match DirBuilder::new().mode(0o700).create(parent.join(POOL_DIRECTORY)) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
@@ -165,7 +165,7 @@ impl Pool {
     /// Makes a file of `len` zeroes that are written, not only promised. `None`: that is more than the pool may have.
     ///
     /// # Errors
-    /// What the file system says: no space, above all. Then nothing of it is left, nor any file that nobody uses.
+    /// The file system's error: no space, above all. Then nothing of it is left, nor any file that nobody uses.
     pub fn prepare(&self, len: u64) -> io::Result<Option<PooledFile<'_>>> {
         let len = len.next_multiple_of(GRAIN_BYTES);
         if !self.make_room(len)? {
@@ -307,7 +307,7 @@ impl Pool {
     fn suits(&self, path: &Path, found: &Metadata) -> bool {
         let is_plain =
             found.is_file() && is_mine(found) && found.nlink() == 1 && found.len() >= self.limits.file_len_min;
-        // Of what cannot be looked at nothing is known.
+        // A file that cannot be looked at counts as unknown.
         is_plain && File::open(path).and_then(|file| is_written(&file, found.len())).unwrap_or(false)
     }
 }
@@ -352,12 +352,12 @@ impl PooledFile<'_> {
         Ok(())
     }
 
-    /// Makes its first `len` bytes the file at `destination`, on stable media. A file that is there is replaced at once, and
-    /// comes into the pool if it can. The new one has its attributes, or those of any new file.
+    /// Makes its first `len` bytes the file at `destination`, on stable media. A file that is there is replaced at
+    /// once, and is added to the pool if it can. The new one has its attributes, or those of any new file.
     ///
     /// # Errors
-    /// What the file system says; or another file must not take that name, since what has it is no regular file, has other
-    /// names, or attributes that this user cannot give. Then `destination` is what it was.
+    /// The file system's error; or another file must not take that name, since the one that has it is not a regular
+    /// file, has other names, or attributes that this user cannot give. Then `destination` is unchanged.
     pub fn publish(mut self, len: u64, destination: &Path) -> io::Result<()> {
         let old = self.take_on_attributes(len, destination)?;
         let is_kept = match &old {
@@ -372,7 +372,7 @@ impl PooledFile<'_> {
         self.is_gone = !is_kept;
         sync_name(destination)?;
         if is_kept {
-            // What was there is ours now. Should it be something else by now, it goes as it would have.
+            // The file that was there is ours now. Should it be something else by now, it goes as it would have.
             let found = fs::symlink_metadata(&self.path)?;
             let kept = self.pool.suits(&self.path, &found);
             if kept { self.give_back() } else { self.remove() }?;

@@ -126,7 +126,7 @@ impl fmt::Display for Reason {
 pub struct Refusal {
     /// Why.
     pub reason: Reason,
-    /// What was found; may be empty.
+    /// The finding; may be empty.
     pub found: String,
     /// The system's error, if there was one.
     #[source]

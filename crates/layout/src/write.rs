@@ -6,10 +6,10 @@
 //! and not shared; then the page cache is emptied and must be empty. After the volume's bytes changed it is emptied again,
 //! so that the next reader gets them from the volume.
 //!
-//! Someone who wants the file waits until the lease is given up, for as long as the kernel is patient. So the lease must
-//! be kept *until nothing is written any more*: whoever writes is told ([`WriteTicket::when_wanted`]), stops with a fence
-//! (Cancel or Revoke), and only then lets the [`WriteTicket`] go. What takes longer than the kernel's patience is not
-//! vouched for: each request needs a deadline well below [`WriteGuardConfig::patience`].
+//! Someone who wants the file waits until the lease is released, for as long as the kernel is patient. So the lease
+//! must be kept *until nothing is written any more*: the writer hears of the wait ([`WriteTicket::when_wanted`]), stops
+//! with a fence (Cancel or Revoke), and only then drops the [`WriteTicket`]. A request that takes longer than the
+//! kernel's patience is not safe: each one needs a deadline well below [`WriteGuardConfig::patience`].
 //!
 //! As in [`guard`](crate::guard), the system calls are the [`WriteOps`]'.
 
@@ -137,7 +137,7 @@ impl<F: WriteOps> WriteGuard<F> {
         Ok(ticket)
     }
 
-    /// For whoever hears of breaks.
+    /// For those who hear of breaks.
     pub fn answerer(&self) -> Weak<dyn AnswerBreak>
     where
         F: 'static,
@@ -165,7 +165,7 @@ impl<F: WriteOps> WriteTicket<F> {
         }
     }
 
-    /// How long the request may go on: what is left of half of the kernel's patience.
+    /// How much longer the request may take: the rest of half of the kernel's patience.
     pub fn time_left(&self) -> Duration {
         (self.inner.config.patience / 2).saturating_sub(self.age())
     }

@@ -29,7 +29,7 @@ fn is_told(result: Result<(), Refusal>) -> bool {
     matches!(result, Err(refusal) if refusal.reason == Reason::Forked)
 }
 
-/// The child is told to open the file anew, and what it does to its copies of a guard takes no lease from its parent.
+/// The child has to open the file again, and its changes to its copies of a guard take no lease from its parent.
 #[test]
 fn a_forked_child_is_told_to_open_the_file_anew() {
     let Some(lab) = Lab::new(Kind::Ext4) else { return };

@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// The lease is over: whoever waited goes on.
+    /// The lease is over: those who waited continue.
     fn let_them_in(&mut self) {
         if self.wanted {
             self.lease = None;

@@ -207,7 +207,7 @@ fn no_two_take_the_same_file() {
 
 const VICTIM: &str = "DISKSIDE_POOL_VICTIM";
 
-/// What the test below starts: a process that publishes one version after another until it is killed.
+/// The process that the test below starts: it publishes one version after another until it is killed.
 #[test]
 fn publishes_until_it_is_killed() {
     let Some(directory) = std::env::var_os(VICTIM).map(PathBuf::from) else { return };

@@ -2,8 +2,8 @@
 //! guard's system calls, and between any two blocks that the target writes, others open the file, write it, move, share,
 //! punch and cut it, the target's connection breaks, it crashes, or everything takes too long.
 //!
-//! What must hold: every block that the target writes is the file's at that moment, and nobody else has the file then; and
-//! whoever reads the file at the end gets what was written last, by whomever.
+//! These hold: every block that the target writes is the file's at that moment, and nobody else has the file then; and
+//! a reader of the file at the end gets what was written last, by anybody.
 
 use std::collections::VecDeque;
 use std::io;
@@ -29,7 +29,7 @@ const FOREIGN: u32 = 0xdead;
 const REQUESTS: u32 = 3;
 const SEEDS: u64 = 20_000;
 
-/// What others do to the file. They need it open, so they wait for a lease.
+/// The operations of others on the file. They need it open, so they wait for a lease.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Other {
     /// Reads it: its pages are in the page cache.
@@ -39,16 +39,16 @@ enum Other {
     Write(usize),
     /// Moves its blocks elsewhere; the old ones become another file's.
     Move,
-    /// Cuts it and writes it anew. What it had becomes another file's.
+    /// Cuts it and writes it again. Its blocks become another file's.
     Rewrite,
-    /// Punches a hole and allocates it anew: space that was never written.
+    /// Punches a hole and allocates it again: space that was never written.
     Punch(usize),
     /// Makes a twin that has the same blocks, or removes it.
     Share,
 }
 
-/// What goes wrong with those who have to keep apart. Without one of these the invariants do not hold, which shows that
-/// the test looks.
+/// A mistake of those who have to keep apart. Without one of these the invariants do not hold, which shows that the
+/// test looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 enum Flaw {
     #[default]
@@ -69,7 +69,7 @@ struct World {
     flaw: Flaw,
     /// Which block of the device each block of the file is.
     places: Vec<usize>,
-    /// What the file's blocks hold for whoever reads it.
+    /// The content of the file's blocks, for a reader.
     truth: Vec<u32>,
     /// Pages, and whether they are dirty.
     cache: Vec<Option<(u32, bool)>>,
@@ -92,7 +92,7 @@ struct World {
 /// The call at the target.
 #[derive(Default)]
 struct Target {
-    /// What it is going to write: block of the device, of the file, and what.
+    /// The writes to come: block of the device, of the file, and the content.
     writes: VecDeque<(usize, usize, u32)>,
     is_running: bool,
     until: u64,
@@ -537,7 +537,7 @@ fn run(seed: u64, flaw: Flaw) -> (Vec<Ended>, Vec<String>) {
                 world.wrong.push(format!("block {block} reads {found}, and {wanted} was written: {ended:?}"));
             }
         }
-        // A target that was not waited for goes on.
+        // A target that was not waited for writes on.
         for _ in 0..PATIENCE {
             world.target_step();
             world.time += 1;

@@ -137,7 +137,7 @@ fn what_cannot_be_written_in_place_says_why() {
     }
 }
 
-/// Whoever wants the file waits until nothing is written any more, and is not kept waiting longer.
+/// A program that wants the file waits until nothing is written any more, and no longer.
 #[test]
 fn the_lease_is_kept_until_the_writes_have_ended() {
     for kind in [Kind::Ext4, Kind::Xfs] {
@@ -163,7 +163,7 @@ fn the_lease_is_kept_until_the_writes_have_ended() {
         let opened = is_open.recv_timeout(Duration::from_secs(20)).expect("and now it is open");
         assert!(opened >= ended, "{kind:?}: not before");
         assert!(fs::read(&path).expect("read").iter().all(|byte| *byte == 7));
-        // Who asks late is told at once.
+        // A caller that asks late hears at once.
         drop(is_open);
     }
 }

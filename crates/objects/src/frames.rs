@@ -1,4 +1,5 @@
-//! What a server and `diskside-objects` say to each other over two pipes: JSON with its length before it, and bytes behind it.
+//! The messages between a server and `diskside-objects` over two pipes: JSON with its length before it, and bytes
+//! behind it.
 //!
 //! The server sends an [`Opening`], which a [`Reply`] answers. Then each [`Request`] has a [`Reply`], in any order. Neither side
 //! believes a length beyond the bounds here.
@@ -20,7 +21,7 @@ const FRAME_LEN_MAX: usize = 4 << 20;
 /// What is said first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Opening {
-    /// What all paths are below: an object, or the beginning of keys.
+    /// The URL of all paths: an object, or the beginning of keys.
     pub url: String,
 }
 
@@ -33,7 +34,7 @@ pub struct Request {
     pub ask: Ask,
 }
 
-/// What can be asked of a store. Paths have no `/` at their start or end; the empty one is the URL itself.
+/// The questions to a store. Paths have no `/` at their start or end; the empty one is the URL itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Ask {
     /// What is at a path?
@@ -63,7 +64,7 @@ pub enum Ask {
     List {
         /// Below the URL.
         path: String,
-        /// The name behind which the list goes on, with a `/` if it is a directory's; empty for the start.
+        /// The name behind which the list continues, with a `/` if it is a directory's; empty for the start.
         after: String,
     },
 }
@@ -96,7 +97,7 @@ pub struct Meta {
     pub len: u64,
     /// When it was written: nanoseconds since 1970.
     pub modified_ns: i64,
-    /// What tells this version from others: its entity tag, or when it was written.
+    /// Identifies this version: its entity tag, or when it was written.
     pub version: String,
 }
 

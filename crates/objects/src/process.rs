@@ -22,11 +22,11 @@ const PROGRAM: &str = "diskside-objects";
 const VARIABLE: &str = "DISKSIDE_OBJECTS";
 /// Questions that the process has at one time; others wait here.
 const IN_FLIGHT_MAX: usize = 64;
-/// How often failures are told.
+/// How often failures are logged.
 const TOLD_EVERY: Duration = Duration::from_secs(10);
 /// How soon a process is started again that ended.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-/// Beginnings of what it is told of this process's environment: who it is to the store, and how to reach it.
+/// Beginnings of the names that it gets of this process's environment: its identity at the store, and how to reach it.
 const ENVIRONMENT: [&str; 8] =
     ["AWS_", "SSL_CERT_", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"];
 
@@ -59,7 +59,7 @@ pub(crate) struct Process {
 struct Shared {
     url: String,
     state: Mutex<State>,
-    /// When a failure was told last.
+    /// When a failure was logged last.
     told: Mutex<Option<Instant>>,
     /// There is a question while no process runs, or the store is closed.
     wanted: Condvar,
@@ -279,7 +279,7 @@ fn fail(all: Vec<Asked>, errno: Errno) {
 /// An answer, if it is one to what was asked.
 fn check(ask: &Ask, reply: Reply, data: Vec<u8>) -> Answered {
     if reply.errno != 0 {
-        // What it says is an error number of this system; anything else is an error all the same.
+        // Its answer is an error number of this system; anything else is an error all the same.
         let errno = if (1..4096).contains(&reply.errno) { Errno::from_raw_os_error(reply.errno) } else { Errno::IO };
         return Err(StoreError { errno, message: reply.message });
     }

@@ -66,15 +66,15 @@ impl Store {
         self.process.ask(ask, asker);
     }
 
-    /// What is at a path.
+    /// The metadata at a path.
     ///
     /// # Errors
-    /// Nothing is there, or what the store says.
+    /// Nothing is there, or the store's error.
     pub fn head(&self, path: &str) -> Result<Meta, StoreError> {
         meta_of(self.wait(Ask::Head { path: path.into() })?.0)
     }
 
-    /// What is at a path, with its first bytes if it is an object.
+    /// The metadata at a path, with the first bytes if it is an object.
     ///
     /// # Errors
     /// As [`head`](Self::head).

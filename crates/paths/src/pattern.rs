@@ -10,7 +10,7 @@ pub struct Pattern {
     names: Vec<Name>,
     /// Whether the files below a directory are meant where a directory is.
     below: bool,
-    /// Whether symbolic links below a directory are told, too.
+    /// Whether symbolic links below a directory are reported, too.
     links: bool,
 }
 
@@ -27,7 +27,7 @@ enum Name {
     Directories,
 }
 
-/// Why bytes are no pattern.
+/// Why bytes are not a pattern.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
     /// It has too many names.
@@ -50,13 +50,13 @@ const NAMES_MAX: usize = 63;
 const NAME_LEN_MAX: usize = 255;
 
 impl Pattern {
-    /// Whether a path has what stands for other bytes in a pattern.
+    /// Whether a path has characters that match others in a pattern.
     #[must_use]
     pub fn has_wildcards(path: &[u8]) -> bool {
         path.iter().any(|byte| b"*?[".contains(byte))
     }
 
-    /// What a pattern means; with `below`, of a directory the files in it and in those in it.
+    /// The meaning of a pattern; with `below`, of a directory the files in it and in those in it.
     ///
     /// # Errors
     /// Why it means nothing.
@@ -92,7 +92,7 @@ impl Pattern {
         self.with_none(Place(1))
     }
 
-    /// Where a path stands that goes on with `name`.
+    /// The place of a path that continues with `name`.
     pub(crate) fn step(&self, place: Place, name: &[u8]) -> Place {
         let mut next = Place(if self.below { place.0 & self.end() } else { 0 });
         let hidden_name = name.first() == Some(&b'.');
@@ -138,7 +138,7 @@ impl Pattern {
         self.below
     }
 
-    /// `**` is no directory as well.
+    /// `**` also matches no directory.
     fn with_none(&self, mut place: Place) -> Place {
         for (index, name) in self.names.iter().enumerate() {
             if place.0 & 1 << index != 0 && matches!(name, Name::Directories) {

@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 
-/// What a name stands for.
+/// The kind of thing that a name is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
@@ -23,7 +23,7 @@ pub trait Tree {
     /// Why one cannot.
     type Error;
 
-    /// What is at a path, behind symbolic links; `None`: nothing, or nothing that can be reached.
+    /// The kind of thing at a path, behind symbolic links; `None`: nothing, or nothing that can be reached.
     ///
     /// # Errors
     /// It cannot be known.
@@ -39,9 +39,9 @@ pub trait Tree {
 /// What a walk comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visit<'a> {
-    /// A path that the pattern means. A symbolic link is told as what it leads to, or as a link if that is nothing.
+    /// A path that the pattern matches. A symbolic link is reported as its target, or as a link if that does not exist.
     Found(&'a [u8], Kind),
-    /// A directory that is listed next, which a walk may go on behind.
+    /// A directory that is listed next, behind which a walk may be continued.
     Enter(&'a [u8]),
 }
 
@@ -107,7 +107,7 @@ impl<T: Tree> Walk<'_, T> {
         if (self.visit)(Visit::Enter(&self.path)).is_break() {
             return Ok(ControlFlow::Break(()));
         }
-        // The name behind which it goes on; that name's directory was not finished.
+        // The name behind which it continues; that name's directory was not finished.
         let (mut from, mut whole) = (after.map(|after| first(after).to_vec()), false);
         while !whole {
             let names = self.names(place, from.as_deref())?;
@@ -146,7 +146,7 @@ impl<T: Tree> Walk<'_, T> {
         Ok(names)
     }
 
-    /// A name of the directory at the path. With `after` it was told before, and so was some of what it holds.
+    /// A name of the directory at the path. With `after` it was reported before, and so were some of its entries.
     fn entry(&mut self, before: Place, after: Option<&[u8]>, name: &[u8], kind: Kind) -> Done<T::Error> {
         let place = self.pattern.step(before, name);
         let rest = after.and_then(|after| after.get(name.len() + 1..)).filter(|rest| !rest.is_empty());

@@ -1,4 +1,4 @@
-//! What patterns mean, from `patterns.txt`; and walks that go on where others ended.
+//! The meanings of patterns, from `patterns.txt`; and walks that continue where others ended.
 
 use diskside_paths::{Kind, Pattern, PatternError, Tree, Visit, WalkError, walk};
 use std::collections::BTreeMap;

@@ -18,7 +18,8 @@ use std::time::{Duration, Instant};
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
 
-/// Of tables: what RocksDB's own defaults are, but for compression, and no blocks in the page cache.
+/// The options of tables: RocksDB's own defaults, except that there is no compression and no blocks are in the page
+/// cache.
 const TABLES: &str = "compression=kNoCompression;use_direct_reads=true;use_direct_io_for_flush_and_compaction=true;\
                       target_file_size_base=16777216;write_buffer_size=16777216;max_bytes_for_level_base=67108864;\
                       level_compaction_dynamic_level_bytes=false";

@@ -179,7 +179,7 @@ impl Reads {
     /// The value of a key.
     ///
     /// # Errors
-    /// What RocksDB said: what the server says is never an error of a read.
+    /// RocksDB's error: the server's answer is never an error of a read.
     pub fn get(&self, key: &[u8]) -> Value {
         self.get_in(&Scope::default(), key)
     }

@@ -1,4 +1,4 @@
-//! What a read is of: a column family, and a snapshot.
+//! The scope of a read: a column family, and a snapshot.
 
 use crate::database::{Database, DatabaseError, checked};
 use crate::ffi::*;
@@ -7,7 +7,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-/// What a read is of. By default: the default column family, as it is now.
+/// The scope of a read. By default: the default column family, as it is now.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Scope<'a> {
     /// The column family; `None`: the default one.
@@ -28,7 +28,7 @@ pub struct Family<'a> {
 pub struct Snapshot<'a> {
     handle: NonNull<rocksdb_snapshot_t>,
     sequence: Option<u64>,
-    /// Who releases it; `None`: somebody else.
+    /// The database that releases it; `None`: somebody else does.
     own: Option<&'a Database>,
     database: PhantomData<&'a Database>,
 }
@@ -152,7 +152,7 @@ impl ReadOptions {
         self.0.as_ptr()
     }
 
-    /// Of a snapshot.
+    /// The scope of a snapshot.
     pub(crate) fn at(self, snapshot: &Snapshot<'_>) -> Self {
         // SAFETY: both are valid; RocksDB keeps the address of the snapshot, which outlives each read.
         unsafe { rocksdb_readoptions_set_snapshot(self.as_ptr(), snapshot.handle()) }

@@ -128,7 +128,8 @@ impl Store {
     pub fn mounted(directory: &Path, connect: &ConnectOptions) -> Result<Self, OpenError> {
         let failed = |refusal| OpenError::Mounted { directory: directory.to_owned(), refusal };
         let open = File::open(directory).map_err(|e| failed(Refusal::failed("opening it", e)))?;
-        // What a volume's file system keeps of a directory cannot be read at it; where the directory is can be told.
+        // Files that a volume's file system keeps of a directory cannot be read at it; where the directory is can be
+        // reported.
         let urls = place_of(&probe(directory).unwrap_or(open)).and_then(|place| volume_urls(&place)).map_err(failed)?;
         let mut why = failed(Refusal::from(Reason::UnknownDisk));
         for url in urls {
@@ -227,7 +228,7 @@ impl Store {
             left.filter_map(|table| tables.remove(&table.number)).collect()
         };
         if !gone.is_empty() {
-            // The server is told, which takes a round trip for each. Without a thread it is told here.
+            // The server hears of it, which takes a round trip for each. Without a thread that happens here.
             let _ = std::thread::Builder::new().name("diskside".into()).spawn(move || drop(gone));
         }
     }

@@ -18,7 +18,7 @@ const SEARCH_LEN: usize = 40 + KEY_LEN_MAX + 8;
 const KEY_IS_LAST: u8 = 32;
 const FACTS_LEN: usize = size_of::<TableFacts>();
 
-/// What is known of a table: its length, or everything that a lookup needs.
+/// The record of a table: its length, or everything that a lookup needs.
 #[repr(C)]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub struct TableFacts {
@@ -164,7 +164,7 @@ pub enum Answer {
 }
 
 impl TableFacts {
-    /// Of a table nothing is known but its length: a lookup reads its footer and properties first.
+    /// A table of which only the length is known: a lookup reads its footer and properties first.
     #[must_use]
     pub fn unknown(len_bytes: u64) -> Self {
         Self { len: len_bytes, ..Self::default() }

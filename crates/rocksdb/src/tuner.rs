@@ -1,4 +1,4 @@
-//! Which way reads go: the one that takes less time.
+//! Decides which way reads go: the one that takes less time.
 //!
 //! Reads at the server are faster where RocksDB would read several blocks for one value, and slower where what is read is mostly in
 //! its caches. Which is the case is measured. While RocksDB makes the reads, the mean time of all of them is known; one of some

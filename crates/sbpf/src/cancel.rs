@@ -37,8 +37,8 @@ impl CancelToken {
         Self::default()
     }
 
-    /// Stops the call at its next look, within a millisecond, and does what
-    /// [`when_cancelled`](Self::when_cancelled) was told to do. Not for signal handlers: that may take a lock.
+    /// Stops the call at its next look, within a millisecond, and runs the action of
+    /// [`when_cancelled`](Self::when_cancelled). Not for signal handlers: that may take a lock.
     pub fn cancel(&self) {
         self.0.pulled.store(true, Ordering::SeqCst);
         let waiting = std::mem::take(&mut self.lock().waiting);

@@ -1,4 +1,4 @@
-//! What the optimiser makes of loops: which checks it hoists, and that both forms of a program agree.
+//! The optimiser's loops: which checks it hoists, and that both forms of a program agree.
 
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Program, Returned, Stopped};
 use diskside_sbpf::asm::assemble;
@@ -120,7 +120,7 @@ fn a_table_on_the_stack_beside_what_was_spilled_hides_nothing() {
     both_forms_agree(&within);
 }
 
-/// Whoever supposes that a store stays where it seems to go must look whether it does.
+/// An optimiser that assumes that a store stays where it seems to go must check that it does.
 #[test]
 fn a_store_that_hits_what_was_spilled_is_seen() {
     // In one trip the output's pointer is one to the slot, which then leads to the input's other end.

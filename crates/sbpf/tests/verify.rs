@@ -1,9 +1,8 @@
-//! What the verifier accepts and refuses, and in which words.
+//! The programs that the verifier accepts and refuses, and in which words.
 //!
-//! Cases stand in `verifier/*.s`. Each begins with `;;; name`; lines of `;; key: value` say what is
-//! not in the code (see [`Case::directive`]), then comes the program in the assembler's syntax, and
-//! lines that begin with `;=` hold what the verifier answers. `BLESS=1 cargo test` writes the answers
-//! anew; read the difference before you keep it.
+//! The cases are in `verifier/*.s`. Each begins with `;;; name`; lines of `;; key: value` say what is not in the code
+//! (see [`Case::directive`]), then comes the program in the assembler's syntax, and lines that begin with `;=` contain
+//! the verifier's answers. `BLESS=1 cargo test` writes the answers again; read the difference before you keep it.
 
 use diskside_sbpf::asm::assemble;
 use diskside_sbpf::helpers::{HelperSet, standard};
@@ -295,7 +294,7 @@ impl Case {
     }
 }
 
-/// Everything that a verified program promises to the stages behind, but for its graph.
+/// Everything that a verified program promises to the stages behind, except its graph.
 fn describe(v: &Verified) -> String {
     let mut out = "verify: ok\n".to_owned();
     let mut effects = Vec::new();
@@ -310,7 +309,7 @@ fn describe(v: &Verified) -> String {
             effects.push(name);
         }
     }
-    // Globals are set back before each call: to write them is no effect that anybody else sees.
+    // Globals are set back before each call: nobody else sees a write to them.
     assert_eq!(effects.iter().all(|effect| *effect == "writes_globals"), e.is_pure());
     let addressable = if v.stack_addressable { ", addressable" } else { "" };
     let _ = writeln!(out, "stack: {}{addressable}", v.stack_len);

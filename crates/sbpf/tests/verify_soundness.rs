@@ -1,4 +1,4 @@
-//! What the verifier calls proved holds in every run.
+//! The verifier's proofs hold in every run.
 //!
 //! Random programs are verified; those that pass are run step by step on a plain model of the
 //! machine, which watches each promise: no register is read unset, an access at a proved frame or

@@ -7,7 +7,7 @@ use memchr::memmem::Finder;
 /// Texts of at most so many bytes are in their view.
 const INLINE_LEN: u32 = 12;
 
-/// What is known of a buffer: from `from` on, the wanted text is first found at `hit`.
+/// The known part of a buffer: from `from` on, the wanted text is first found at `hit`.
 #[derive(Clone, Copy)]
 struct Known {
     from: usize,

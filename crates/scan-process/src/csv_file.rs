@@ -28,7 +28,7 @@ pub(crate) struct CsvFile {
 /// Between two pieces.
 struct State {
     carried: Vec<u8>,
-    /// Of the next line, from 1 on.
+    /// The number of the next line, from 1 on.
     line: u64,
 }
 
@@ -189,7 +189,7 @@ impl Table for CsvFile {
 }
 
 impl Needed {
-    /// Of the whole lines in a text, which have so many values each.
+    /// The values of the whole lines in a text, which have so many values each.
     fn of(text: &[u8], delimiter: u8, columns: &[usize], count: usize, line: &mut u64) -> Result<Self, String> {
         let mut needed = Self { text: Vec::with_capacity(text.len() / 2), rows: Vec::new(), end: 0 };
         let mut records = Records::new(text, delimiter);
@@ -204,7 +204,7 @@ impl Needed {
             let value = &text[value];
             let value = if is_end { value.strip_suffix(b"\r").unwrap_or(value) } else { value };
             if is_end && found == 0 && value.is_empty() {
-                // A line without anything is no row.
+                // A line without anything is not a row.
                 *line += 1;
                 (first_line, needed.end) = (*line, special + 1);
                 continue;

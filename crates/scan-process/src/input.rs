@@ -166,7 +166,7 @@ impl Input {
         }
     }
 
-    /// The next answer. While it is not there, whoever started this process need not keep a turn for it.
+    /// The next answer. While it is not there, the server need not keep a turn for this process.
     fn answer(&self) -> Result<Frame, Failure> {
         if let Some(frame) = self.early.borrow_mut().pop_front() {
             return Ok(frame);

@@ -17,7 +17,7 @@ pub(crate) struct JsonFile {
     schema: SchemaRef,
     pieces: Pieces,
     carried: RefCell<Vec<u8>>,
-    /// Of the next piece, from 1 on.
+    /// The number of the next piece, from 1 on.
     line: Cell<u64>,
 }
 

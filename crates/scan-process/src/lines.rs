@@ -21,7 +21,7 @@ pub(crate) const LINE_LEN_MAX: usize = 8 << 20;
 pub(crate) struct Pieces(Range<u64>);
 
 impl Pieces {
-    /// Of what is behind the header.
+    /// The lines behind the header.
     pub(crate) fn new(start: u64, end: u64) -> Self {
         Self(start.min(end)..end)
     }
@@ -56,7 +56,7 @@ impl Pieces {
     }
 }
 
-/// What is left of a piece: the beginning of a line.
+/// The rest of a piece: the beginning of a line.
 pub(crate) fn carry(rest: &[u8]) -> Result<Vec<u8>, String> {
     if rest.len() > LINE_LEN_MAX {
         return Err(format!("a line is longer than {} MiB, or a quote is not closed", LINE_LEN_MAX >> 20));

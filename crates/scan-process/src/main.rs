@@ -53,7 +53,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
             use std::io::Write as _;
-            // Of a scan this is the file, which cannot be written.
+            // In a scan this is the file, which cannot be written.
             let _ = writeln!(std::io::stderr(), "diskside-scan: {message}");
             ExitCode::FAILURE
         }
@@ -87,7 +87,7 @@ fn serve() -> Result<(), String> {
     last.write(&mut std::io::stdout().lock()).map_err(|error| error.to_string())
 }
 
-/// What `work` gives; `None`: it panicked, and with what message.
+/// The result of `work`; `None`: it panicked, and with what message.
 fn catching<T>(work: impl FnOnce() -> T) -> (Option<T>, Option<String>) {
     static SAID: Mutex<Option<String>> = Mutex::new(None);
     std::panic::set_hook(Box::new(|panic| {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 const TAIL_LEN: u64 = 64 << 10;
 /// The longest footer that is read.
 const FOOTER_LEN_MAX: u64 = 64 << 20;
-/// What a file ends with: the length of the footer, and a magic number.
+/// The end of a file: the length of the footer, and a magic number.
 const END_LEN: u64 = 8;
 /// An open file.
 pub(crate) struct ParquetFile {

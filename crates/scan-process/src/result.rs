@@ -78,7 +78,7 @@ pub(crate) fn outgoing_schema(schema: &Schema) -> SchemaRef {
         let data_type = outgoing(field.data_type());
         Arc::new(field.as_ref().clone().with_data_type(data_type))
     };
-    // What a file says of itself is no matter of its rows.
+    // A file's metadata does not belong to its rows.
     Arc::new(Schema::new(schema.fields().iter().map(field).collect::<Vec<_>>()))
 }
 

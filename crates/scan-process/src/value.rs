@@ -140,7 +140,7 @@ impl Number {
         }
     }
 
-    /// What becomes of two. `None`: it has too many digits behind the point.
+    /// The result for two values. `None`: it has too many digits behind the point.
     pub(crate) fn computed(how: Arithmetic, left: Self, right: Self) -> Option<Self> {
         let is_exact = matches!((left.class, right.class), (Class::Exact(..), Class::Exact(..)));
         let (left, right) = match how {
@@ -211,7 +211,7 @@ impl<'a> Rows<'a> {
 
 impl Narrow {
     fn new(values: ScalarBuffer<i64>) -> Self {
-        // Of a negative number the complement has as many bits.
+        // The complement of a negative number has as many bits.
         let all = values.iter().fold(0, |all, value| all | (value ^ (value >> 63)));
         Self { bits: 64 - all.leading_zeros(), values }
     }

@@ -526,7 +526,7 @@ mod tests {
             prop_assert_eq!(Plan::from_bytes(&bytes), Ok(plan));
         }
 
-        /// What is read is canonical: it is written as the same bytes. No bytes make it panic.
+        /// Bytes that are read are canonical: they are written as the same bytes. No bytes make it panic.
         #[test]
         fn changed_bytes_are_refused_or_another_plan(plan in plan(), at in any::<prop::sample::Index>(), to: u8, cut: bool) {
             let mut bytes = plan.to_bytes();

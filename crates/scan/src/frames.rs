@@ -1,4 +1,4 @@
-//! What the process that scans and the one that started it say to each other, over two pipes.
+//! The messages between the process that scans and the one that started it, over two pipes.
 //!
 //! A frame is a byte that says which it is, three zeros, a u32 length, and so many bytes; all numbers are little endian. First
 //! the parent sends one Start. Then the child speaks, and each Read and each Turn of it is answered, in order. Its last frame

@@ -28,14 +28,14 @@ pub struct Plan {
     pub order: Vec<Order>,
     /// The most rows that go out.
     pub limit: Option<u64>,
-    /// Of a result that travels; what a scan on the host gives is not compressed.
+    /// The compression of a result that travels; a scan on the host does not compress its result.
     pub compression: Compression,
 }
 
 /// What a file is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Format {
-    /// What it begins and ends with says it; of a text file its name: `.csv`, `.tsv`, `.jsonl`, `.ndjson`.
+    /// Its first and last bytes show it, or the name of a text file: `.csv`, `.tsv`, `.jsonl`, `.ndjson`.
     #[default]
     Auto,
     /// Parquet.
@@ -116,7 +116,7 @@ pub enum Compression {
 pub struct Aggregate {
     /// Which.
     pub kind: AggregateKind,
-    /// Of what; `None`: rows are counted.
+    /// Its input; `None`: rows are counted.
     pub input: Option<Expression>,
     /// The name of its column.
     pub name: String,

@@ -154,7 +154,8 @@ impl Program {
             .env_clear()
             // Each arena of the C library's takes address space that a limit on it counts.
             .env("MALLOC_ARENA_MAX", "1")
-            // Each row group takes what the one before gave back, which would otherwise come from the kernel anew, page by page.
+            // Each row group takes the memory that the one before gave back, which would otherwise come from the kernel
+            // again, page by page.
             .env("MALLOC_MMAP_THRESHOLD_", (32 << 20).to_string())
             .env("MALLOC_TRIM_THRESHOLD_", (1 << 30).to_string())
             .env("MALLOC_TOP_PAD_", (4 << 20).to_string())
@@ -266,7 +267,7 @@ impl Drop for Scanning {
     }
 }
 
-/// What writes a result in another format. Dropped, it is killed.
+/// The process that writes a result in another format. Dropped, it is killed.
 #[derive(Debug)]
 pub struct FormatJob {
     child: Child,

@@ -109,11 +109,11 @@ pub fn parse_types(text: &str) -> Result<Vec<(String, ColumnType)>, TextError> {
     }
 }
 
-/// What a file is, of the options that say it: `input` by its name, and what only CSV files have. `name` is the file's: the values of
-/// a `.tsv` have tabs between them.
+/// The format of a file, from the options that name it: `input` by its name, and the options that only CSV files have.
+/// `name` is the file's: the values of a `.tsv` have tabs between them.
 ///
 /// # Errors
-/// They say nothing that a file can be.
+/// They do not name a format.
 pub fn parse_format(
     input: Option<&str>,
     delimiter: Option<&str>,
@@ -446,7 +446,7 @@ impl<'a> Parser<'a> {
         Ok(Expression::Literal(literal))
     }
 
-    /// What a word means that is not the name of a column. `date` and `timestamp` are names unless a text follows.
+    /// The meaning of a word that is not the name of a column. `date` and `timestamp` are names unless a text follows.
     fn word(&mut self, word: &str) -> Result<Option<Literal>, TextError> {
         let text = match self.tokens.get(self.at + 1) {
             Some((_, Token::Text(text))) => Some(text.clone()),
@@ -557,7 +557,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is understood travels: no text makes a plan that a server would not take.
+        /// A text that parses makes a plan that a server takes.
         #[test]
         fn no_text_makes_it_panic(text in r#"(a|b|1|-2\.50|'x'|\(|\)| and | or | not | in | between | like |<|=|,|\*|\+|-| null|"q"|date '2000-01-01'){0,60}"#) {
             if let Ok(filter) = parse_filter(&text) {

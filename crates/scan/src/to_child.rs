@@ -1,4 +1,5 @@
-//! What goes to the process that scans: answers to its reads, by a thread that waits for them, and grants of turns, at once.
+//! Messages to the process that scans: answers to its reads, by a thread that waits for them, and grants of turns, at
+//! once.
 
 use crate::frames::Frame;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -33,7 +34,7 @@ pub(crate) struct ToChild {
 #[derive(Debug)]
 struct Pipe {
     to: Mutex<ChildStdin>,
-    /// Turns that were granted and not told yet: whoever writes tells of them before its next answer.
+    /// Turns that were granted and not sent yet: the writer sends them before its next answer.
     granted: AtomicUsize,
 }
 

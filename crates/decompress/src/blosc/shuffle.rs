@@ -1,6 +1,7 @@
 //! Elements whose bytes, or bits, were put in order of their place in the element, put together again.
 
-/// The first bytes of all elements come first, then the second ones, and so on; what is no whole element stays.
+/// The first bytes of all elements come first, then the second ones, and so on; a rest that is not a whole element
+/// stays.
 pub(super) fn unshuffle(element_len: usize, from: &[u8], to: &mut [u8]) {
     let count = to.len() / element_len;
     let whole = count * element_len;
@@ -64,8 +65,8 @@ fn transposed(mut rows: [u64; 8]) -> [u64; 8] {
     rows
 }
 
-/// The lowest bits of all first bytes come first, then the next ones, and so on. Blosc leaves what is no multiple of eight
-/// elements as it is.
+/// The lowest bits of all first bytes come first, then the next ones, and so on. Blosc leaves a rest of fewer than
+/// eight elements as it is.
 pub(super) fn bit_unshuffle(element_len: usize, from: &[u8], planes: &mut [u8], to: &mut [u8]) {
     let count = to.len() / element_len;
     if !count.is_multiple_of(8) || count == 0 {

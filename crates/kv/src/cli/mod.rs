@@ -271,7 +271,7 @@ fn pair_json((key, value): &(u64, Option<Value>)) -> Json {
     json!({ "key": key, "value": value.as_ref().map(text) })
 }
 
-/// A value without the spaces before and the NULs behind it; bytes that are no text are escaped.
+/// A value without the spaces before and the NULs behind it; bytes that are not text are escaped.
 fn text(value: &Value) -> String {
     let end = value.iter().rposition(|b| *b != 0).map_or(0, |at| at + 1);
     let start = value[..end].iter().position(|b| *b != b' ').unwrap_or(end);

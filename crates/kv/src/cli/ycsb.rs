@@ -26,7 +26,7 @@ pub(crate) struct Ycsb {
     /// Stop after this many operations
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     operations: u64,
-    /// Of the choice of keys
+    /// Seed of the choice of keys
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

@@ -85,7 +85,7 @@ impl Lab {
         }
     }
 
-    /// Mounts it anew, so that everything comes from the device.
+    /// Mounts it again, so that everything comes from the device.
     pub(crate) fn remount(&self) {
         self.unmount();
         run(Command::new("mount").arg(self.device()).arg(&self.mount));

@@ -1,4 +1,4 @@
-//! What changes a database: writes, and what is done to its files.
+//! Changes of a database: writes, and operations on its files.
 
 use super::raw::{c_string, chars, checked};
 use super::{Database, DatabaseError};

@@ -305,7 +305,7 @@ fn reverse_postorder(func: &Func, entry: BlockId, has: &impl Fn(BlockId) -> bool
     };
     visit(entry, &mut stack);
     while let Some((b, ways)) = stack.last_mut() {
-        // The second first, as ever.
+        // The second first, as always.
         if let Some(s) = ways[1].take().or_else(|| ways[0].take()) {
             visit(s, &mut stack);
         } else {

@@ -168,7 +168,7 @@ fn mirrored(cond: Cond) -> Cond {
 }
 
 impl Body<'_> {
-    /// Blocks of the loop that go back to its header, but for those that they ask for fuel by.
+    /// Blocks of the loop that go back to its header, except those by which they ask for fuel.
     pub(super) fn latches(&self) -> impl Iterator<Item = BlockId> + '_ {
         let header = self.the_loop.header;
         let ways = self.graph.predecessors(header);

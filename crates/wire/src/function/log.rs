@@ -87,7 +87,7 @@ pub struct CapabilityPage {
 const _: () = assert!(size_of::<CapabilityPage>() == 128);
 
 impl CapabilityPage {
-    /// A page of zeroes, but for its version.
+    /// A page of zeroes, except its version.
     pub fn new() -> Self {
         let mut page = Self::new_zeroed();
         page.version.set(PAGE_VERSION);
@@ -248,7 +248,7 @@ pub struct StatisticsEntry {
 const _: () = assert!(size_of::<StatisticsEntry>() == 128);
 
 impl StatisticsEntry {
-    /// An entry of zeroes; of `name` the first 64 bytes are told.
+    /// An entry of zeroes; the first 64 bytes of `name` are in it.
     pub fn new(kind: u8, id: u32, name: &str) -> Self {
         let mut entry = Self::new_zeroed();
         entry.kind = kind;
@@ -264,7 +264,7 @@ impl StatisticsEntry {
 }
 
 impl StatisticsPage {
-    /// A page of zeroes, but for its version.
+    /// A page of zeroes, except its version.
     pub fn new() -> Self {
         let mut page = Self::new_zeroed();
         page.version.set(PAGE_VERSION);

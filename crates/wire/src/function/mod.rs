@@ -3,8 +3,8 @@
 //! They are a vendor's I/O commands of the compute namespace (CSI 04h); `docs/wire.md` is their specification. One
 //! command moves data one way. A call is a Send, which carries a [`FunctionRequest`], and Receives, which bring its
 //! result and at the end a [`Trailer`]; the host chooses a 64-bit tag that joins them. A request that was prepared once
-//! runs by one Call. The status of a command says whether the command was sound; what became of the function is told by
-//! the trailer's [`Outcome`].
+//! runs by one Call. The status of a command says whether the command was sound; the trailer's [`Outcome`] says how the
+//! function ended.
 
 mod chunks;
 mod command;

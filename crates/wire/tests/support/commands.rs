@@ -40,7 +40,7 @@ pub fn function(bytes: &[u8]) {
     }
 }
 
-/// What a host is answered by a target: dwords 0 and 1 of a Receive's completion (8 bytes), and its data.
+/// The answers of a target to a host: dwords 0 and 1 of a Receive's completion (8 bytes), and its data.
 pub fn answers(bytes: &[u8]) {
     let Some((dwords, data)) = bytes.split_first_chunk() else { return };
     let dwords = u64::from_le_bytes(*dwords);
@@ -299,7 +299,7 @@ pub fn is_delivered(bytes: &[u8], admin: bool) -> bool {
 }
 
 /// Sends a command with its data through a host and a controller: it comes as it was sent, or is refused (`false`), and
-/// the association goes on.
+/// the association stays.
 fn deliver(sqe: &Sqe, admin: bool, data: &[u8]) -> bool {
     let mut pair = Pair::connect(target(), admin_config(SUBSYSTEM, 1));
     let moved = match direction(sqe.opcode()) {
@@ -311,7 +311,7 @@ fn deliver(sqe: &Sqe, admin: bool, data: &[u8]) -> bool {
         _ => Data::None,
     };
     let sent = if let Data::SendBytes(bytes) = &moved { bytes.clone() } else { Vec::new() };
-    // What is refused was told so: anything but a completion ends the test.
+    // A refused command got an answer: anything but a completion ends the test.
     let _ = if admin { pair.admin(*sqe, moved) } else { pair.io(*sqe, moved) };
     let came = std::mem::take(&mut pair.target.media.others);
     for (got, bytes) in &came {
@@ -346,7 +346,7 @@ fn target() -> Target {
     target
 }
 
-/// What decoded; of what did not, the error names a byte of it or its end.
+/// The decoded value; if it did not decode, the error names a byte of it or its end.
 fn place_of<T>(result: Result<T, FieldError>, bytes: &[u8]) -> Option<T> {
     result.map_err(|error| assert!(error.offset as usize <= bytes.len(), "{error}, of {}", bytes.len())).ok()
 }

@@ -93,7 +93,7 @@ impl Backend {
         }
     }
 
-    /// What is at a path that is no object: a directory, if keys go on there. That the URL itself is one is taken for granted.
+    /// The metadata at a path that is not an object: a directory, if keys continue there. The URL itself counts as one.
     async fn directory(&self, path: &str, key: &Path) -> Result<Meta, Problem> {
         let nothing = || Problem { errno: Errno::NOENT, message: "there is no such object".into() };
         match &self.store {
@@ -118,7 +118,7 @@ impl Backend {
         match self.store().get_opts(&key, options).await {
             Ok(got) => Ok((object(&got.meta)?, got.bytes().await?)),
             Err(Error::NotFound { .. }) => Ok((self.directory(path, &key).await?, Bytes::new())),
-            // Of an object without bytes there is no range.
+            // An object without bytes has no range.
             Err(error) => match self.head(path).await {
                 Ok(meta) if meta.len == 0 => Ok((meta, Bytes::new())),
                 _ => Err(error.into()),

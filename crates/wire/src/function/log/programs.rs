@@ -55,7 +55,7 @@ pub struct ProgramEntry {
 const _: () = assert!(size_of::<ProgramEntry>() == 128);
 
 impl ProgramEntry {
-    /// An entry of zeroes, but for the index and the name: that of its first function.
+    /// An entry of zeroes, except the index and the name: that of its first function.
     pub fn new(pind: u16, name: &str) -> Self {
         let mut entry = Self::new_zeroed();
         entry.pind.set(pind);
