@@ -11,10 +11,10 @@
 //!   written once: to measure the host for a write, the function runs there over a part and its output is
 //!   dropped, since what the output would take is known from the device's link and medium; to measure
 //!   the device, a write runs there instead.
-//! * **Their cost.** Each request adds 0.4 % of its time, without what it waits for others, to a credit; a probe takes all of the
-//!   time that it is expected to need out of it. So probing takes less than 0.5 % of the time, but for the first
-//!   three measurements of a side, of which one may be wrong, and for the one probe that confirms a surprise.
-//!   A probe of a device that others keep busy waits as any call does, and that is paid for, too.
+//! * **Their cost.** Each request adds 0.4 % of its time, without its waits for others, to a credit; a probe takes all
+//!   of the time that it is expected to need out of it. So probing takes less than 0.5 % of the time, except for the
+//!   first three measurements of a side, of which one may be wrong, and for the one probe that confirms a surprise. A
+//!   probe of a device that others keep busy waits as any call does, and that is paid for, too.
 //! * **What they tell.** A small part takes its latency as a whole request does: what fetching takes whatever its length is
 //!   told apart by the lengths that were measured. A side whose probes became faster is tried by one whole request.
 //! * **Loss when the world changes.** When the side in use slows down, the third request knows.
@@ -95,7 +95,7 @@ pub(crate) fn decide(
         if (due || young || probing.confirm) && request.len_bytes > 0 {
             probing.credit_s -= expected_s;
             probing.since = 0;
-            // What was not paid for is not confirmed: where nothing is like the last time, that would not end.
+            // An unpaid probe is not confirmed: where nothing is like the last time, that would not end.
             probing.may_confirm = due;
             probing.confirm = false;
             if young && !due {

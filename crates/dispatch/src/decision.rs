@@ -58,9 +58,9 @@ pub struct Probe {
     pub side: Side,
     /// Of how many bytes: of those that the host does not hold, as long as there are any.
     pub len_bytes: u64,
-    /// Whether the request runs there instead of by the plan, as a write does, all of it; else a part runs there
-    /// besides, and its result is dropped. A write then writes nothing, and what the function took is told by
-    /// [`rehearse`](crate::Dispatcher::rehearse).
+    /// Whether the request runs there instead of by the plan, as a write does, all of it; otherwise a part runs there
+    /// in addition, and its result is dropped. A write then writes nothing, and
+    /// [`rehearse`](crate::Dispatcher::rehearse) gets the function's time.
     pub instead: bool,
 }
 

@@ -1,8 +1,8 @@
-//! What getting the input takes: a latency, and so much for each byte.
+//! The time of getting the input: a latency, and so much for each byte.
 //!
-//! A probe is a small part of a request. It waits for the disk's head and for a thread as a whole request does, or finds
-//! the buffers of a link empty; its share of a request's time is something else than its length's. So short and long
-//! fetches are kept apart, and two points make a line.
+//! A probe is a small part of a request. It waits for the disk's head and for a thread as a whole request does, or
+//! finds the buffers of a link empty; its share of a request's time differs from its share of the length. So short and
+//! long fetches are kept apart, and two points make a line.
 
 use crate::window::Window;
 

@@ -1,4 +1,4 @@
-//! What a dispatcher knows of a pair, to keep beyond its life: as text, with a version.
+//! The measurements of a dispatcher for a pair, to keep beyond its life: as text, with a version.
 //!
 //! A process that runs one request and ends would otherwise begin with nothing each time. The text holds
 //! the last few measurements of each side ([`trace`] lines) and how far the next probe is, so

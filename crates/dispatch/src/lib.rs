@@ -10,7 +10,7 @@
 //! let first = dispatcher.decide(pair, &request, &Conditions::default());
 //! assert_eq!(first.plan, Plan::Device);
 //! println!("{first}");
-//! // Whoever ran it says what it took.
+//! // The caller who ran it reports the times.
 //! dispatcher.observe(pair, &Observation {
 //!     side: Side::Device, len_bytes: 8 << 20, input_bytes: 8 << 20, output_bytes: 24, round_trip_s: 1e-4,
 //!     queue_s: 0.0, input_s: 0.004, run_s: 0.002, output_s: 0.0, total_s: 0.0045,
@@ -328,7 +328,7 @@ impl Dispatcher {
         self.pairs.get(&id).map(Pair::view)
     }
 
-    /// What is known of a pair, to keep; `None` if nothing is.
+    /// The measurements of a pair, to keep; `None` if there are none.
     #[must_use]
     pub fn learnt(&self, id: PairId) -> Option<Learnt> {
         self.pairs.get(&id).map(Pair::learnt).filter(|learnt| !learnt.observations.is_empty())
@@ -365,7 +365,7 @@ impl Dispatcher {
                 _ => waiting[at].max(0.0) * self.service_s[at].mean().unwrap_or(0.0),
             }
         });
-        // What others make it wait has in it what the caller's own calls add; so the longer counts, not both.
+        // The wait for others includes the delay by the caller's own calls; so the longer counts, not both.
         [host_s, device_s.max(conditions.device_turn_s.max(0.0) * turns(len_bytes, conditions.turn_len_bytes) as f64)]
     }
 

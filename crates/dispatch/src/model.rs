@@ -12,10 +12,9 @@
 //!
 //! All four are sums of three terms: getting the input, computing, and handing over the output. So a
 //! side's [`Costs`] are seconds per byte of these three, which is also what a run can measure without
-//! taking the medium and the link apart. Two things are added that the paper leaves out: the round
-//! trip of a request, and *overlap*, the measured share of the shorter terms that passes while the
-//! longest one does (0 is the paper's sum, 1 a perfect pipeline). Of the input, what it takes whatever its length is
-//! told apart from what each byte takes.
+//! taking the medium and the link apart. Two things are added that the paper leaves out: the round trip of a request,
+//! and *overlap*, the measured share of the shorter terms that passes while the longest one does (0 is the paper's sum,
+//! 1 a perfect pipeline). The fixed time of the input is kept apart from the time of each byte.
 
 use crate::fetch::Line;
 

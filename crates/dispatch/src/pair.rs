@@ -106,8 +106,8 @@ const SURPRISE: f64 = 1.25;
 const CHANGED: usize = 3;
 /// So many on the other side: there are few measurements of it.
 const CHANGED_BY_PROBES: usize = 2;
-/// What a run takes is told from runs that are at most so many times shorter: what a byte took in a few bytes is what it
-/// takes to begin.
+/// The time of a run is estimated from runs that are at most so many times shorter: the time of a few bytes is mostly
+/// the time to begin.
 const COMPARABLE: u64 = 1024;
 /// Of terms that are all but one of nearly no length, nothing can overlap.
 const OVERLAP_MEASURABLE: f64 = 0.05;

@@ -3,10 +3,10 @@
 /// Readings that are kept.
 const READINGS: usize = 3;
 
-/// What the answers of a device said of the time that calls waited for an engine, before each turn.
+/// The times that calls waited for an engine, before each turn, by a device's answers.
 ///
-/// The median of the last three: one of them may be an outlier, and two say that the world has changed. Whoever gives
-/// readings leaves out those of calls that waited for each other: these it can count
+/// The median of the last three: one of them may be an outlier, and two say that the world has changed. The caller
+/// leaves out those of calls that waited for each other: these it can count
 /// ([`Conditions::device_waiting`](crate::Conditions::device_waiting)).
 #[derive(Clone, Debug, Default)]
 pub struct Waits {

@@ -64,7 +64,7 @@ impl Recorded {
     }
 }
 
-/// A share of a request takes its share of the time, but for the way there and back.
+/// A share of a request takes its share of the time, except the way there and back.
 fn part(o: Observation, share: f64) -> Observation {
     let bytes = |bytes: u64| (bytes as f64 * share) as u64;
     Observation {

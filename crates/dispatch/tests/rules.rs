@@ -292,7 +292,7 @@ fn processes_of_one_request_choose_as_one_long_process_does() {
         }
         assert_eq!(wrong, 0, "device over host {ratio}");
         assert!(tally.probing_s < 0.006 * tally.taken_s, "{ratio}: {:.4}", tally.probing_s / tally.taken_s);
-        // Probes go on: the other side is measured again and again.
+        // Probes continue: the other side is measured again and again.
         world.truth = variables(1.0 / ratio);
         let turned = Plan::from(world.truth.estimate(&world::work(&request)).faster());
         let found = (0..400).position(|_| {
@@ -352,7 +352,7 @@ host 262144 262144 32 0.000104 0 0.000578 0.000024 0 0.000952
     assert_eq!(next.plan, Plan::Device, "{next}");
 }
 
-/// Slower and faster in turn is how short requests are; it is no other world, and nothing is forgotten.
+/// Short requests are slower and faster in turn; that does not make another world, and nothing is forgotten.
 #[test]
 fn noise_to_both_sides_is_no_change() {
     let mut dispatcher = Dispatcher::new(Policy::Adaptive);
@@ -430,7 +430,7 @@ fn parts_that_ran_at_once_are_one_measurement() {
     assert_eq!((Observation::together(&[part]), Observation::together(&[])), (Some(part), None));
 }
 
-/// What a function took over a file of 13 bytes was told, times its length, of one of 280 MB: 27 hours.
+/// The estimate for a file of 280 MB was the time over one of 13 bytes, times the length: 27 hours.
 #[test]
 fn a_few_bytes_say_nothing_of_many() {
     let long = Request::read(280_000_000);

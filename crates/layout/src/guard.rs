@@ -1,14 +1,14 @@
 //! The proof that a file's blocks stay the file's own while they are read behind its file system's back.
 //!
 //! **Why it is sound.** While a read lease is in force nobody has the file open for writing, or mapped writable, or is
-//! in `truncate`: whoever wants to waits, and from that moment on the lease counts as broken. All that moves the data
-//! of a file on ext4 and XFS (write, truncate, fallocate, clone onto it, defragmentation) needs the file open for
+//! in `truncate`: a process that wants to waits, and from that moment on the lease counts as broken. All that moves the
+//! data of a file on ext4 and XFS (write, truncate, fallocate, clone onto it, defragmentation) needs the file open for
 //! writing. Pages written before are flushed *after* the lease is taken, so no write-back and no allocation come later.
 //! Unlinking frees no block while we have the file open. So if the lease is in force at [`Guard::finish`], in the same
 //! period as at [`Guard::begin`], the blocks held the file's bytes all the time.
 //!
 //! XFS has one exception: deduplication moves extents through a descriptor that is open for reading. So on XFS the
-//! extents are asked for once more at the end, *before* the lease. What is left is a deduplication there and back
+//! extents are asked for once more at the end, *before* the lease. The remaining risk is a deduplication there and back
 //! within one request, which takes two deliberate calls by the file's owner or root.
 //!
 //! **A file that is open for writing by the very descriptor that is read.** The kernel grants no read lease then, but a

@@ -36,7 +36,7 @@ pub trait WriteOps: FileOps {
     fn residency(&self, range: Range<u64>) -> io::Result<Residency>;
     /// Says that the file was written now: its times.
     fn touch(&self) -> io::Result<()>;
-    /// Whether a write by the caller would take rights from the file (set-user-ID and the like), which only the file
+    /// Whether a write by the caller would take rights from the file (set-user-ID and others), which only the file
     /// system can do.
     fn loses_rights_when_written(&self) -> io::Result<bool>;
     /// Time that only grows.

@@ -69,7 +69,7 @@ impl History {
         }
         self.last = Some((now, totals));
         if totals.uptime_ms < before.uptime_ms {
-            // It is another server: what it counts has begun anew.
+            // It is another server: its counters have begun again.
             return;
         }
         let rate = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;

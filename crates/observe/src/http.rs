@@ -17,7 +17,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 const THREADS: usize = 4;
 const WAITING_MAX: usize = 64;
 
-/// What is at a path: its media type and text; `None`: nothing.
+/// The answer for a path: its media type and text; `None`: nothing.
 pub(crate) trait Answers: Fn(&str) -> Option<(&'static str, Arc<str>)> + Send + Sync + 'static {}
 impl<F: Fn(&str) -> Option<(&'static str, Arc<str>)> + Send + Sync + 'static> Answers for F {}
 

@@ -1,4 +1,4 @@
-//! What a server does, told at an address: numbers for Prometheus at `/metrics`, a page for browsers at `/`.
+//! The observations of a server, at an address: numbers for Prometheus at `/metrics`, a page for browsers at `/`.
 //!
 //! | Module | What it is |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | [`page`] | a look and the history as a page with pictures, without a script |
 //! | `http` | as much of HTTP/1.1 as this needs |
 //!
-//! It is read-only. Whoever asks, and how often, costs a bounded amount: a few threads answer, one look serves everybody for a
-//! second, and connections that nobody has time for are told to come again.
+//! It is read-only. Requests cost a bounded amount, whoever sends them and however often: a few threads answer, one
+//! look serves everybody for a second, and connections that nobody has time for get an answer to come again.
 
 #![forbid(unsafe_code)]
 
@@ -30,7 +30,7 @@ use diskside_server::Handle;
 use history::History;
 use seen::Seen;
 
-/// How long one look is told to everybody who asks.
+/// How long one look is given to everybody who asks.
 const FRESH: Duration = Duration::from_secs(1);
 
 /// Where looks come from.
@@ -48,11 +48,11 @@ pub struct Observer {
     told: Mutex<Option<Told>>,
 }
 
-/// What is told for a while.
+/// The answers that are kept for a while.
 struct Told {
     at: Instant,
     metrics: Arc<str>,
-    /// That which stays as it is, and that which is loaded again and again; each once somebody asks for it.
+    /// The part of the page that stays, and the part that is loaded again and again; each once somebody asks for it.
     pages: [Option<Arc<str>>; 2],
     seen: Option<Seen>,
 }
@@ -101,7 +101,8 @@ impl Observer {
         })
     }
 
-    /// What is told now, made anew if it is a second old. Who asks meanwhile waits for it, and does not ask the server again.
+    /// The answer now, made again if it is a second old. Those who ask meanwhile wait for it, and do not ask the server
+    /// again.
     fn fresh<T>(&self, take: impl FnOnce(&mut Told) -> T) -> T {
         let mut kept = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.as_ref().is_none_or(|told| told.at.elapsed() >= FRESH) {

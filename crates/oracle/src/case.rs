@@ -1,4 +1,4 @@
-//! What is run: a function, what it is given, and over what. As text, a line for each thing.
+//! The run of a case: a function, its arguments, and its input. As text, a line for each thing.
 
 use crate::input::{Form, Input};
 use std::fmt;
@@ -235,7 +235,7 @@ impl Written {
         Ok(())
     }
 
-    /// Each combination, but for the ranges, and what is too much.
+    /// Each combination, except the ranges, and those that are too much.
     fn cases(self) -> Vec<Case> {
         fn or<T: Clone>(list: &[T], usual: T) -> Vec<T> {
             if list.is_empty() { vec![usual] } else { list.to_vec() }

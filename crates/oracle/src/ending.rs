@@ -20,7 +20,7 @@ pub struct Gave {
     pub bytes: Vec<u8>,
     /// Bytes that the function was given.
     pub input_bytes: u64,
-    /// Pieces that it was called on, where that is told.
+    /// Pieces on which it was called, where that is reported.
     pub pieces: Option<u64>,
     /// Iterations that it took.
     pub back_edges: u64,
@@ -44,7 +44,7 @@ pub struct Failed {
 }
 
 impl Ending {
-    /// Of a run that was to write its result to `written`. `names` are those that errors may call the files.
+    /// The ending of a run that was to write its result to `written`. `names` are those that errors may call the files.
     #[must_use]
     pub fn of(ran: Result<Ran, SessionError>, written: Option<Vec<u8>>, names: &[String]) -> Self {
         match ran {

@@ -154,7 +154,7 @@ fn zstandard(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 1).expect("memory takes all")
 }
 
-/// Of an array of as many dimensions as a row has.
+/// The header of an array of as many dimensions as a row has.
 fn npy_header(kind: Kind, len: usize) -> Vec<u8> {
     let (descr, width) = match kind {
         Kind::Words if len.is_multiple_of(8) => ("<i8", 8),

@@ -61,7 +61,7 @@ impl Loaded {
     /// The file has no first line.
     ///
     /// # Panics
-    /// If the line is no argument.
+    /// If the line is not an argument.
     pub fn args(&self, first: &File, decompress: Decompress) -> Result<Vec<u8>, SessionError> {
         match &self.args {
             Arguments::Encoded(args) => Ok(args.clone()),
@@ -109,7 +109,7 @@ impl Oracle {
         self.check_in(case, &ways).map_err(|found| self.shrink(found))
     }
 
-    /// What a user reads of a difference: how to see it again.
+    /// The text of a difference for a user: how to see it again.
     #[must_use]
     pub fn tell(&self, difference: &Difference) -> String {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
@@ -175,7 +175,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// Of a program that traces: whether its calls are those of the rule.
+    /// For a program that traces: whether its calls are those of the rule.
     fn against_the_rule(&self, case: &Case, loaded: &Loaded, ending: &Ending) -> Option<String> {
         let program = loaded.program.as_ref().filter(|program| program.traces)?;
         let (Ending::Gave(gave), [input], None) = (ending, &case.inputs[..], case.split) else { return None };
@@ -187,7 +187,7 @@ impl Oracle {
             chunk_len: case.chunk_len.unwrap_or(PIECE_LEN) as u64,
         };
         let pieces = grid.pieces(&bytes, case.range.clone().unwrap_or(0..len));
-        // Of what is decompressed nobody knows before its end how long it is.
+        // The length of decompressed bytes is unknown before their end.
         let source_len = if matches!(input.form, Form::Plain | Form::Npy) { len } else { UNKNOWN };
         let wanted: Vec<Row> = pieces.iter().map(|piece| Row::of(piece, source_len)).collect();
         let found = Row::read(&gave.bytes);

@@ -43,7 +43,7 @@ pub struct OutFile {
     patience: Patience,
 }
 
-/// Whether to go on waiting for who reads: asked now and then while nobody does.
+/// Whether to wait on for a reader: asked now and then while there is none.
 type MayWait = Box<dyn Fn() -> io::Result<()> + Send>;
 
 /// How long to wait for who reads.
@@ -86,7 +86,7 @@ impl Destination {
         Ok(Self { path, what: What::Descriptor { fd, number: 1 } })
     }
 
-    /// Whether bytes are written as they come: it is no regular file, and will not be one.
+    /// Whether bytes are written as they come: it is not a regular file, and will not be one.
     #[must_use]
     pub fn is_stream(&self) -> bool {
         !matches!(self.what, What::File(_))
@@ -143,10 +143,10 @@ impl Destination {
         self.begin_while(Box::new(|| Ok(())))
     }
 
-    /// The same, waiting for who reads, here and at each write, as long as `may_wait` gives no error.
+    /// The same, waiting for a reader, here and at each write, as long as `may_wait` gives no error.
     ///
     /// # Errors
-    /// What the system says, and what to do; that of `may_wait`.
+    /// The system's error, and what to do; that of `may_wait`.
     pub fn begin_while(self, may_wait: MayWait) -> io::Result<OutFile> {
         let Self { path, what } = self;
         let patience = Patience(may_wait);
@@ -230,7 +230,7 @@ impl OutFile {
     /// Ends it: on stable media, and under its name.
     ///
     /// # Errors
-    /// What the system says. What had the name is what it was, unless the error says otherwise.
+    /// The system's error. The file that had the name is unchanged, unless the error says otherwise.
     pub fn publish(self) -> io::Result<()> {
         let ended = match &self.way {
             Way::Unnamed(unnamed) => unnamed.publish(self.file.as_fd(), true).map(|_: Published| ()),
@@ -264,7 +264,7 @@ impl Write for OutFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         loop {
             match self.file.write(bytes) {
-                // A FIFO, and what whoever started the process has made a descriptor that does not wait.
+                // A FIFO, or a descriptor that the process inherited and that does not wait.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.wait_until_writable()?,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return Err(error),
                 written => return written.map_err(|error| self.failed(&error)),

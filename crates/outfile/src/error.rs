@@ -10,7 +10,7 @@ use rustix::io::Errno;
 pub struct WriteError {
     /// What the system said.
     pub errno: Errno,
-    /// What that means here and what to do; empty when the error says it all.
+    /// The meaning of the error here, and what to do; empty when the error says it all.
     pub meaning: String,
     /// The file, where the error has to name it.
     pub file: Option<String>,

@@ -12,8 +12,8 @@
 //! Until it is whole a file has no name (`O_TMPFILE`), or a random one where the file system has no such files. So nothing is
 //! left when a process is killed, and no file of a user is ever taken for a temporary one.
 //!
-//! [`OutFile`] does this for paths of this machine. Its parts serve whoever resolves names in another way, as an export does
-//! beneath its root: [`Name::follow`] and [`Unnamed`].
+//! [`OutFile`] does this for paths of this machine. Its parts serve code that resolves names in another way, as an
+//! export does beneath its root: [`Name::follow`] and [`Unnamed`].
 
 #![forbid(unsafe_code)]
 

@@ -12,7 +12,7 @@ const LINKS_MAX: usize = 40;
 /// How often a name is looked at again when what has it changes meanwhile.
 const ATTEMPTS_MAX: usize = 16;
 
-/// A name in an open directory. What has it is no symbolic link, unless someone makes one later.
+/// A name in an open directory. The file with the name is not a symbolic link, unless someone makes one later.
 #[derive(Debug)]
 pub struct Name {
     /// The directory.
@@ -68,10 +68,11 @@ impl Name {
         Err(WriteError::new(Errno::LOOP, "its symbolic links lead in a circle; remove one of them"))
     }
 
-    /// What has the name now. A regular file is opened for writing, so an error says that this user may not write it.
+    /// The file that has the name now. A regular file is opened for writing, so an error says that this user may not
+    /// write it.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub fn find(&self) -> Result<Found, Errno> {
         for _ in 0..ATTEMPTS_MAX {
             let how = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;

@@ -14,7 +14,8 @@ const TURN_LOOK: Duration = Duration::from_millis(5);
 /// Makes the content of `from` that of `to`. Room is reserved first, so that a full disk is met before anything is changed.
 ///
 /// # Errors
-/// What the system says. Unless it was about room, `to` may hold the beginning of the new content before the rest of the old.
+/// The system's error. Unless it was about room, `to` may hold the beginning of the new content before the rest of the
+/// old.
 pub(crate) fn overwrite(from: BorrowedFd<'_>, to: BorrowedFd<'_>) -> Result<(), Errno> {
     let len = fs::fstat(from)?.st_size.cast_unsigned();
     let _turn = Turn::take(to);

@@ -11,11 +11,11 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use crate::name::Name;
 use crate::unnamed::Unnamed;
 
-/// Makes `bytes` the file at `path`, which only its owner may read and write, whatever had the name. Others find the old one or
-/// the new one, whole. It need not survive power loss.
+/// Makes `bytes` the file at `path`, which only its owner may read and write, and replaces any file of that name.
+/// Others find the old one or the new one, whole. It need not survive power loss.
 ///
 /// # Errors
-/// What the system says. What had the name is what it was.
+/// The system's error. The file that had the name is unchanged.
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or_else(|| io::Error::from(io::ErrorKind::InvalidInput))?;
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));

@@ -11,10 +11,10 @@ use crate::attributes::keep_attributes;
 use crate::name::{Found, Name, path_of, refusal_of};
 use crate::overwrite::overwrite;
 
-/// What takes and gives the name may change meanwhile: looked at again this often.
+/// Another process may take or give the name meanwhile: looked at again this often.
 const ATTEMPTS_MAX: usize = 16;
 
-/// What a new file is going to be called. Until then it has no name, so that nothing of it stays when the process is killed;
+/// The future name of a new file. Until then it has no name, so that nothing of it stays when the process is killed;
 /// where the file system has no such files, a random one.
 #[derive(Debug)]
 pub struct Unnamed {
@@ -55,11 +55,11 @@ pub enum Published {
 }
 
 impl Unnamed {
-    /// A new file to be called `at`, readable and writable. What has that name now must be a regular file that this user may
-    /// write. Where files cannot be made in its directory, `elsewhere` makes one.
+    /// A new file to be called `at`, readable and writable. A file that has that name now must be a regular file that
+    /// this user may write. Where files cannot be made in its directory, `elsewhere` makes one.
     ///
     /// # Errors
-    /// What the system says, and what it means.
+    /// The system's error, and what it means.
     pub fn create(
         at: Name,
         mode: Mode,
@@ -80,10 +80,10 @@ impl Unnamed {
         }
     }
 
-    /// As [`create`](Self::create), whatever has the name now: [`publish`](Self::publish) looks at that.
+    /// As [`create`](Self::create), without a look at the name: [`publish`](Self::publish) does that.
     ///
     /// # Errors
-    /// What the system says; the name comes back with it.
+    /// The system's error; the name comes back with it.
     pub fn make(at: Name, mode: Mode) -> Result<(OwnedFd, Self), (Name, Errno)> {
         match make_nameless(at.parent.as_fd(), mode) {
             Some(fd) => {
@@ -112,12 +112,12 @@ impl Unnamed {
         Ok((fd, unnamed))
     }
 
-    /// Gives the file its name. What had the name is replaced, and the file then has its attributes; where that cannot be
-    /// ([`keep_attributes`], several names, no right to change names), its content is overwritten instead. With `sync` all
-    /// is on stable media when this returns.
+    /// Gives the file its name. A file that had the name is replaced, and the new one then has its attributes; where
+    /// that cannot be ([`keep_attributes`], several names, no right to change names), its content is overwritten
+    /// instead. With `sync` all is on stable media when this returns.
     ///
     /// # Errors
-    /// What the system says, and what it means. What had the name is what it was, unless the error says otherwise.
+    /// The system's error, and what it means. The file that had the name is unchanged, unless the error says otherwise.
     pub fn publish(&self, file: BorrowedFd<'_>, sync: bool) -> Result<Published, WriteError> {
         self.publish_unless(file, sync, &mut |_, _| Ok(()))
     }

@@ -106,7 +106,7 @@ fn a_fifo_is_written_and_stays() {
     });
     assert_eq!(read, b"through it");
     assert!(std::fs::metadata(&path).expect("it is there").file_type().is_fifo());
-    // Whoever reads goes away: an error with the name, and no signal.
+    // The reader goes away: an error with the name, and no signal.
     let mut file = std::thread::scope(|scope| {
         let reader = scope.spawn(|| drop(std::fs::File::open(&path).expect("it has a writer")));
         let file = OutFile::create(&path).expect("it has a reader");
@@ -152,7 +152,7 @@ fn a_device_is_written_and_stays() {
 
 #[test]
 fn a_descriptor_is_written_where_it_stands() {
-    // Of a process of its own: this one's are those of the test.
+    // In a process of its own: this one's descriptors are those of the test.
     let dir = Dir::new();
     let path = dir.file("log", b"begin\n", 0o600);
     let log = std::fs::OpenOptions::new().append(true).open(&path).expect("it is there");
@@ -172,7 +172,7 @@ fn a_descriptor_is_written_where_it_stands() {
     assert!(said.contains("/dev/fd/0: Bad file descriptor (os error 9)"), "{said}");
 }
 
-/// What the test above runs; by itself it has nothing to do.
+/// The process that the test above runs; by itself it has nothing to do.
 #[test]
 fn a_child_writes_where_it_is_told() {
     if let Some(out) = std::env::var_os("DISKSIDE_TEST_OUT")

@@ -99,8 +99,8 @@ impl Handles {
 /// Bytes, the length of their file, and the version of it that they are of; 0: of more than one.
 pub(crate) type Read = Result<(Buffer, u64, u64), Failure>;
 
-/// Begins to read. What comes has the order of what is wanted: of each the bytes that are there. With `anew`, files that are open for
-/// a batch before are looked for again.
+/// Begins to read. The results come in the order of the wishes: for each the bytes that are there. With `anew`, files
+/// that are open for a batch before are looked for again.
 pub(crate) fn fetch(
     session: &Session,
     handles: &Arc<Handles>,

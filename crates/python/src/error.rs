@@ -135,7 +135,7 @@ impl Failure {
     }
 }
 
-/// A defect of ours that Python is told of.
+/// A defect of the package, as an exception.
 pub(crate) fn defect(what: &'static str) -> PyErr {
     PyRuntimeError::new_err(what)
 }

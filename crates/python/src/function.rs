@@ -127,7 +127,7 @@ impl Function {
         self.0.is_pure()
     }
 
-    /// What arguments it takes: of each its name, type in words, default and help.
+    /// The arguments that it takes: of each its name, type in words, default and help.
     #[getter]
     fn arguments<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let fields = self.0.args().map_or(&[][..], |schema| &schema.fields);

@@ -1,8 +1,8 @@
-//! The native part of the Python package `diskside`: what needs the Rust crate, and no more. What can be written in Python is
-//! in `python/diskside`, which users import; nothing here is for them.
+//! The native part of the Python package `diskside`: only what needs the Rust crate. The rest is written in Python, in
+//! `python/diskside`, which users import; nothing here is for them.
 //!
-//! Python's lock is released while anything here waits, and threads of sessions never take it: what has ended is told to Python
-//! by a thread of its own ([`request`]).
+//! Python's lock is released while anything here waits, and threads of sessions never take it: a thread of its own
+//! reports ended requests to Python ([`request`]).
 
 mod arrow;
 mod batch;

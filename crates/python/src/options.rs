@@ -78,7 +78,7 @@ fn set_instances(config: &mut InstanceConfig, name: &str, value: &Bound<'_, PyAn
     Ok(())
 }
 
-/// Of the options of a run, how its input is compressed.
+/// How the input is compressed, from the options of a run.
 pub(crate) fn decompress(given: &Bound<'_, PyDict>) -> PyResult<Decompress> {
     let value = given.get_item("decompress")?;
     value.map_or(Ok(Decompress::Auto), |value| chosen("decompress", &value, &DECOMPRESS))

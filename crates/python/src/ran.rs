@@ -79,7 +79,7 @@ impl Ran {
         stream.map_err(|error| Failure::environment(error).into())
     }
 
-    /// What it took, by name: times in seconds.
+    /// Its times by name, in seconds.
     #[getter]
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let ran = &self.ran;
@@ -164,7 +164,7 @@ fn to_python(py: Python<'_>, value: Value) -> PyResult<Bound<'_, PyAny>> {
     match value {
         Value::Integer(number) => match i64::try_from(number) {
             Ok(number) => number.into_bound_py_any(py),
-            // What is no i64 is a u64.
+            // A number that does not fit an i64 is a u64.
             Err(_) => (number as u64).into_bound_py_any(py),
         },
         Value::Float(number) => number.into_bound_py_any(py),

@@ -17,7 +17,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a wait goes on before Python looks for signals, such as that of Ctrl-C.
+/// How long a wait lasts before Python looks for signals, such as that of Ctrl-C.
 pub(crate) const SLICE: Duration = Duration::from_millis(50);
 /// How long a function that Ctrl-C stops is waited for: it ends at its next loop iteration, unless its server stands still.
 const CANCEL_PATIENCE: Duration = Duration::from_secs(1);
@@ -107,7 +107,7 @@ impl Request {
         })
     }
 
-    /// What it gave, once; it must have ended.
+    /// Its result, once; it must have ended.
     fn take<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let output = self.shared.get()?.lock().output.take();
         match output.ok_or_else(|| defect("the output of a request is taken once, after its end"))?? {
@@ -226,7 +226,7 @@ where
     }
 }
 
-/// What it raises nobody waits for: Python shows it.
+/// Nobody waits for its exceptions: Python shows them.
 fn call(callback: &Bound<'_, PyAny>) {
     if let Err(error) = callback.call0() {
         error.write_unraisable(callback.py(), Some(callback));
@@ -235,8 +235,8 @@ fn call(callback: &Bound<'_, PyAny>) {
 
 type Callbacks = Vec<Py<PyAny>>;
 
-/// Threads of sessions must not wait for Python's lock: whoever has it may wait for them. So one thread calls what is to be
-/// called. A process that was forked has none of it, and gets its own.
+/// Threads of sessions must not wait for Python's lock: the thread that has it may wait for them. So one thread makes
+/// the calls. A process that was forked has none of it, and gets its own.
 fn tell(callbacks: Callbacks) {
     static TELLER: Mutex<Option<(u32, Sender<Callbacks>)>> = Mutex::new(None);
     let mut teller = TELLER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -245,7 +245,7 @@ fn tell(callbacks: Callbacks) {
         let (sender, receiver) = channel::<Callbacks>();
         let spawned = std::thread::Builder::new().name("diskside-python".into()).spawn(move || {
             while let Ok(first) = receiver.recv() {
-                // What has ended meanwhile is told at once, too: taking the lock is what costs.
+                // Requests that have ended meanwhile are reported at once, too: taking the lock is the cost.
                 let all: Vec<_> = first.into_iter().chain(receiver.try_iter().flatten()).collect();
                 let told = Python::try_attach(|py| {
                     for callback in &all {

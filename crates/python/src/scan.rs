@@ -37,7 +37,7 @@ enum Piece {
     End(Result<Box<Scanned>, Failure>),
 }
 
-/// What goes out of a table, as Python gives it: texts as people write them.
+/// The outputs of a table, as Python gives them: texts as people write them.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub(crate) struct Wanted {
@@ -104,7 +104,7 @@ impl Scan {
         let (sender, incoming) = sync_channel(PIECES);
         let work = move || {
             let scanned = file.scan(&plan, &options, &mut Pieces(&sender));
-            // Whoever is gone needs to hear nothing.
+            // A receiver that is gone needs to hear nothing.
             drop(sender.send(Piece::End(scanned.map(Box::new).map_err(Failure::from))));
         };
         std::thread::Builder::new().name("diskside-scan".into()).spawn(work).map_err(Failure::environment)?;

@@ -29,7 +29,7 @@ pub(crate) struct Session(Here<diskside::session::Session>, Here<Arc<Handles>>, 
 /// A range of a file of an export, as Python gives it.
 type Ranged = (String, i64, Option<u64>, Option<u64>);
 
-/// What is known of a file: kind, length, time of its last change, version, permission bits.
+/// The metadata of a file: kind, length, time of its last change, version, permission bits.
 type Info = (&'static str, u64, f64, u64, u32);
 
 #[pymethods]

@@ -80,7 +80,7 @@ impl Shared {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whoever writes has the lock, and does this afterwards.
+    /// The writer has the lock, and does this afterwards.
     fn drop_given_up(&self) {
         if !self.is_given_up.load(Ordering::SeqCst) {
             return;

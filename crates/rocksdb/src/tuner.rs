@@ -1,12 +1,13 @@
 //! Decides which way reads go: the one that takes less time.
 //!
-//! Reads at the server are faster where RocksDB would read several blocks for one value, and slower where what is read is mostly in
-//! its caches. Which is the case is measured. While RocksDB makes the reads, the mean time of all of them is known; one of some
-//! goes to the server, which tells what such a read takes, and how many would is told by keys that are noted as the cache of values
-//! would keep them. If these would take a tenth less time together, reads go to the server, and the mean time of all of
-//! them is compared with the one that RocksDB had. Who was wrong tries again later, and later each time.
+//! Reads at the server are faster where RocksDB would read several blocks for one value, and slower where most blocks
+//! are in its caches. So both are measured. While RocksDB makes the reads, the mean time of all of them is known; one
+//! of some goes to the server, which shows how long such a read takes, and keys that are noted as the cache of values
+//! would keep them show how many would. If these would take a tenth less time together, reads go to the server, and the
+//! mean time of all of them is compared with the one that RocksDB had. After a wrong choice it tries again later, and
+//! later each time.
 //!
-//! No clock is read here: times are told.
+//! No clock is read here: the caller gives times.
 
 use crate::values;
 use quick_cache::Weighter;
@@ -84,14 +85,14 @@ const NOTED: u64 = 8;
 const PROBE_FIRST: u64 = 16;
 const PROBES_FIRST: u64 = 32;
 const PROBE: u64 = 64;
-/// Of the reads that RocksDB makes, one of so many is timed.
+/// One of so many reads that RocksDB makes is timed.
 const TIMED: u64 = 4;
 /// One looks so often, at so many reads at least.
 const LOOK: Duration = Duration::from_millis(200);
 const LOOK_READS: u64 = 48;
 /// The cache of values has so much time to fill.
 const SETTLE: Duration = Duration::from_secs(2);
-/// After so much time at the server, what RocksDB takes is measured anew.
+/// After so much time at the server, RocksDB's time is measured again.
 const AGAIN: Duration = Duration::from_secs(120);
 const AGAIN_FOR: Duration = Duration::from_millis(600);
 const PATIENCE: Duration = Duration::from_secs(4);
@@ -230,7 +231,7 @@ mod tests {
     struct World {
         plain_us: u64,
         server_us: u64,
-        /// Of the reads by way of the server so many are answered from memory.
+        /// So many of 100 reads by way of the server are answered from memory.
         known_of_100: u64,
         now: Duration,
     }
@@ -302,7 +303,7 @@ mod tests {
         world.server_us = 600;
         world.run(&tuner, 60);
         assert!(tuner.is_server());
-        // What RocksDB takes is measured anew now and then: here it has got the working set into memory.
+        // RocksDB's time is measured again now and then: here it has got the working set into memory.
         world.plain_us = 100;
         world.run(&tuner, 125);
         assert!(!tuner.is_server());

@@ -14,7 +14,7 @@ const NQN: &str = "nqn.2026-11.org.example:rocksdb";
 /// Nothing stays in memory: indexes and filters are in a cache that has room for nothing.
 const COLD: &str = "cache_index_and_filter_blocks=true;block_cache=1024";
 
-/// Of the last level alike; a dictionary comes with compactions.
+/// For the last level as well; a dictionary comes with compactions.
 const COMPRESSIONS: [&str; 6] = [
     "compression=kNoCompression",
     "compression=kSnappyCompression",
@@ -46,7 +46,7 @@ impl World {
         self.directory.path().join("db")
     }
 
-    /// Opens the database anew, so that nothing of it is in memory.
+    /// Opens the database again, so that nothing of it is in memory.
     fn open(&self, options: &str, table: &str, reads: Options) -> Reads {
         let database = open(&self.path(), options, table);
         let store = Store::over(&self.connection, b"data/db".to_vec()).expect("a store");
@@ -270,8 +270,9 @@ fn no_answer_is_older_than_the_read_or_from_the_future() {
     stress("level0_file_num_compaction_trigger=2;compression=kLZ4Compression", Mode::Server);
 }
 
-/// A key that was written after a range around it was deleted, and that begins a table, was told as deleted: the table in front
-/// of it has the whole range, its last key by its metadata is this one, and only its sequence number says that it ends before it.
+/// A key that was written after a range around it was deleted, and that begins a table, was reported as deleted: the
+/// table in front of it has the whole range, its last key by its metadata is this one, and only its sequence number
+/// says that it ends before it.
 #[test]
 fn a_range_deletion_that_goes_on_in_the_next_table_hides_nothing_there() {
     const COUNT: u64 = 2000;
@@ -305,8 +306,8 @@ fn a_range_deletion_that_goes_on_in_the_next_table_hides_nothing_there() {
     assert!(counters.at_server > 2 * COUNT, "{counters:?}");
 }
 
-/// With fewer open files than tables RocksDB says of many keys that they are there and empty. What it says to a second question
-/// counts then, and not the emptiness: the key may have been deleted in between.
+/// With fewer open files than tables RocksDB says of many keys that they are there and empty. Then its answer to a
+/// second question counts, and not the emptiness: the key may have been deleted in between.
 #[test]
 fn nor_with_more_tables_than_open_files() {
     stress("level0_file_num_compaction_trigger=12;max_open_files=20;target_file_size_base=8192", Mode::Server);
@@ -320,8 +321,8 @@ fn nor_if_the_way_is_chosen() {
 
 const KEYS: u64 = 8000;
 
-/// What is known of each key: the newest version whose write has begun, and the one whose write has ended. Every fourth version is a
-/// deletion.
+/// The versions of each key: the newest one whose write has begun, and the one whose write has ended. Every fourth
+/// version is a deletion.
 struct Versions {
     begun: Vec<AtomicU64>,
     done: Vec<AtomicU64>,

@@ -205,7 +205,7 @@ fn what_cannot_be_decided_is_said_with_its_reason() {
     assert_eq!(functions.get(&[(table, unknown(table))], LATEST, &long), of(Unsupported::LongKey));
     let longest = vec![b'k'; 1024];
     assert_eq!(functions.get(&[(table, unknown(table))], LATEST, &longest), Some(Answer::Absent));
-    // A value for which there is no room is told with its length.
+    // The error of a value for which there is no room has its length.
     let (input, lens) = (get_request(LATEST, &[unknown(table)], b"key00002"), [table.len() as u64]);
     let request = TraverseRequest {
         first: &[],
@@ -257,7 +257,7 @@ fn a_damaged_table_gives_the_right_answer_or_none() {
             }
             let number = dice.u64(..245);
             let snapshot = if dice.bool() { LATEST } else { FIRST_VERSIONS };
-            // What is known of a table is of the whole one: so a lookup meets lengths that are not true any more.
+            // The facts of a table are those of the whole one: so a lookup meets lengths that are not true any more.
             let known = if dice.bool() { facts } else { unknown(&bytes) };
             match functions.get(&[(&bytes, known)], snapshot, key(number).as_bytes()) {
                 None | Some(Answer::Unsupported(_)) => undecided += 1,
@@ -285,7 +285,7 @@ fn lies_under_a_right_checksum_end_without_harm() {
     for _ in 0..4000 {
         let mut bytes = table.to_vec();
         for _ in 0..=dice.usize(..6) {
-            // Mostly where entries begin anew, and how many do.
+            // Mostly where entries begin again, and how many do.
             let at = if dice.bool() { dice.usize(..first_len) } else { first_len - 1 - dice.usize(..12) };
             bytes[at] = if dice.bool() { 0xff } else { dice.u8(..) };
         }

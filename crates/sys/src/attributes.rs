@@ -7,7 +7,7 @@ use rustix::fs::fstatfs;
 
 use crate::checked;
 
-/// The file systems that are told apart.
+/// The file systems with behaviour of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileSystem {
     /// ext4; ext2 and ext3 have the same magic number.

@@ -19,12 +19,12 @@ pub struct Residency {
     pub unwritten: Option<u64>,
 }
 
-/// What the page cache holds of a range. The range is widened to whole pages.
+/// The pages of a range that are in the page cache. The range is widened to whole pages.
 ///
 /// Takes time for each folio that is there, so ask about some tens of MiB at a time.
 ///
 /// # Errors
-/// `EPERM` on a file that the caller neither owns nor may write: there is no way to know.
+/// `EPERM` on a file that the caller neither owns nor may write: then it cannot be known.
 pub fn residency(file: impl AsFd, range: Range<u64>) -> io::Result<Residency> {
     let file = file.as_fd();
     match residency_by_cachestat(file, &range) {
@@ -48,8 +48,8 @@ fn residency_by_cachestat(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Resul
     Ok(Residency { cached: told[0], unwritten: Some(told[1] + told[2]) })
 }
 
-/// For kernels before 6.5. On a file that one may not write, `mincore` claims that every page is there; so who may
-/// not is told so, as `cachestat` does.
+/// For kernels before 6.5. On a file that one may not write, `mincore` claims that every page is there; so a caller
+/// that may not gets the error of `cachestat`.
 #[doc(hidden)]
 pub fn residency_by_mincore(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Result<Residency> {
     let nothing = Residency { cached: 0, unwritten: None };
@@ -76,7 +76,7 @@ pub fn residency_by_mincore(file: BorrowedFd<'_>, range: &Range<u64>) -> io::Res
     Ok(Residency { cached, ..nothing })
 }
 
-/// What the kernel asks before it tells the truth: the owner, or someone who may write.
+/// The kernel's own condition for a true answer: the caller owns the file, or may write it.
 fn may_know(file: BorrowedFd<'_>) -> io::Result<bool> {
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());
     let access = rustix::fs::accessat(rustix::fs::CWD, path, rustix::fs::Access::WRITE_OK, AtFlags::EACCESS);
@@ -105,7 +105,7 @@ pub fn flush(file: impl AsFd, range: Range<u64>) -> io::Result<()> {
     Ok(())
 }
 
-/// Begins to write out the range's dirty pages, and waits for nothing. What fails is told when the file is made durable.
+/// Begins to write out the range's dirty pages, and does not wait. Failures are reported when the file is made durable.
 ///
 /// # Errors
 /// Those of `sync_file_range` itself.

@@ -13,7 +13,7 @@ const FIRST: libc::c_int = 3;
 /// # Errors
 /// There is none of this number, or this process has as many as it may.
 pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the call takes integers, and a number that stands for no descriptor is an error.
+    // SAFETY: the call takes integers, and a number without a descriptor is an error.
     let copy = checked(unsafe { libc::fcntl(number, libc::F_DUPFD_CLOEXEC, FIRST) })?;
     // SAFETY: the kernel has made it for this call, so nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })

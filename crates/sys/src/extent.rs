@@ -36,7 +36,7 @@ impl ExtentFlags {
     pub const ENCODED: Self = Self(0x8);
     /// Encrypted.
     pub const DATA_ENCRYPTED: Self = Self(0x80);
-    /// Its place is no multiple of the block size.
+    /// Its place is not a multiple of the block size.
     pub const NOT_ALIGNED: Self = Self(0x100);
     /// In the inode.
     pub const DATA_INLINE: Self = Self(0x200);
@@ -125,7 +125,7 @@ impl fmt::Debug for ExtentFlags {
     }
 }
 
-/// How much of the range was told.
+/// How much of the range was reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Told {
     /// All of it: what no extent covers is a hole, or past the end of the file.

@@ -1,9 +1,9 @@
 //! Leases on files: the kernel's word that nobody opens the file for writing unseen.
 //!
-//! What holds, and what does not (`fcntl(2)`, "Leases", and experiments):
+//! Guarantees, and their limits (`fcntl(2)`, "Leases", and experiments):
 //!
 //! * Only [`lease`] says whether a lease is in force. [`take`] succeeds also while a break is pending.
-//! * A break shows in [`lease`] at once, before the other's `open` goes on; the other waits until [`release`], at
+//! * A break shows in [`lease`] at once, before the other's `open` continues; the other waits until [`release`], at
 //!   most `/proc/sys/fs/lease-break-time` seconds.
 //! * The signal that tells of a break kills the process by default (`SIGIO`). Giving a lease up resets which signal
 //!   is sent and to whom. So [`take`] sets both, every time.
@@ -43,11 +43,11 @@ pub struct Address {
     signal: libc::c_int,
 }
 
-/// Asks for a lease. Whether it is in force then, [`lease`] tells.
+/// Asks for a lease. [`lease`] says whether it is in force then.
 ///
 /// # Errors
 /// `EAGAIN`: others have the file open in a way that the lease excludes. `EACCES`: the file belongs to someone else and
-/// the caller has no `CAP_LEASE`. `EINVAL`: the file system has no leases, or this is no regular file.
+/// the caller has no `CAP_LEASE`. `EINVAL`: the file system has no leases, or this is not a regular file.
 pub fn take(file: impl AsFd, lease: Lease, notice: Notice) -> io::Result<()> {
     let file = file.as_fd();
     let signal = match notice {
@@ -84,7 +84,7 @@ pub fn lease(file: impl AsFd) -> io::Result<Option<Lease>> {
     })
 }
 
-/// Gives the lease up; whoever waits for it goes on. Without a lease nothing happens.
+/// Releases the lease; those who wait for it continue. Without a lease nothing happens.
 ///
 /// # Errors
 /// Those of `fcntl`, but not `EAGAIN`, which says that there was none.

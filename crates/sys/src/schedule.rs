@@ -46,7 +46,7 @@ pub fn policy() -> io::Result<Option<Policy>> {
 /// What a thread that computes goes behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Behind {
-    /// Threads that answer: what it computes takes milliseconds, and nobody shall wait for its time slice to end.
+    /// Threads that answer: its computations take milliseconds, and nobody should wait for its time slice to end.
     Answers,
     /// Those as well, and threads that compute what somebody waits for.
     Calls,

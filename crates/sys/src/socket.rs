@@ -10,7 +10,7 @@ use crate::checked;
 /// waits as it does for a full buffer.
 ///
 /// # Errors
-/// It is no TCP socket.
+/// It is not a TCP socket.
 pub fn set_unsent_bytes_max(socket: impl AsFd, bytes: u32) -> io::Result<()> {
     let fd = socket.as_fd().as_raw_fd();
     let len = size_of::<u32>() as libc::socklen_t;

@@ -54,7 +54,7 @@ fn extents_tell_holes_and_unwritten_space() {
     assert_eq!(hole, [], "a hole has no extent");
 }
 
-/// More extents than one request has room for are told in several, without a gap or a repetition.
+/// More extents than one request has room for are reported in several, without a gap or a repetition.
 #[test]
 fn many_extents_are_told_in_steps() {
     let directory = directory();
@@ -115,8 +115,8 @@ fn a_write_lease_is_for_the_only_one_who_has_the_file() {
     release(&file).expect("released");
 }
 
-/// The listener's thread is told which file is wanted, and the writer goes on as soon as it is given up. Twice, since
-/// giving a lease up forgets where notices go.
+/// The listener's thread learns which file is wanted, and the writer continues as soon as the lease is released. Twice,
+/// since releasing a lease forgets where notices go.
 #[test]
 fn a_listener_hears_of_each_break() {
     let directory = directory();

@@ -16,7 +16,7 @@ pub struct World {
     pub noise: f64,
     /// Of so many requests one takes ten times as long; 0: none does.
     pub outlier_each: u64,
-    /// What getting the input takes besides, however much it is. Less than nothing: so much comes at once.
+    /// The time of getting the input besides, however much it is. Less than nothing: so much comes at once.
     pub latency_s: [f64; 2],
     /// What the first run of a side takes besides.
     pub first_s: [Option<f64>; 2],

@@ -43,7 +43,7 @@ enum Fold {
     Wrong,
 }
 
-/// What a program does with its input: the lines of its function, how results go together, and what is special.
+/// A program's use of its input: the lines of its function, how results are joined, and special properties.
 struct Does {
     lines: String,
     fold: Fold,

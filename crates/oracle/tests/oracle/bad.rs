@@ -128,7 +128,7 @@ impl<F: FnOnce()> Write for Then<F> {
 
 #[test]
 fn a_file_of_a_target_that_changes_between_two_pieces_is_no_result() {
-    // Of a file of this machine nobody knows its version.
+    // A file of this machine has no known version.
     for place in PLACES.into_iter().filter(|(is_local, _)| !is_local) {
         let world = World::new();
         let change = || {
@@ -179,7 +179,7 @@ fn output_that_fails_half_way_is_told_in_the_same_words_everywhere() {
             assert!(full.written < LEN, "{place:?}: it stopped");
         }
     }
-    // And it goes on with the next.
+    // And it continues with the next.
     let mut out = Then::act(|| ());
     assert_eq!(world.run((false, Where::Device), &mut out).expect("it runs"), LEN);
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 const CASES: u64 = 300;
 /// Targets keep a few dozens of programs for each host.
 const CASES_OF_WORLD: u64 = 20 * draw::CASES_OF_SOURCE;
-/// Failures that are told before it gives up.
+/// Failures that are reported before it gives up.
 const TOLD: usize = 5;
 
 #[test]
