@@ -1,6 +1,6 @@
 //! Compiles every workload's source for every kind of column, with one clang.
 //!
-//! `BENCH_CLANG` names another clang than clang-19; its WebAssembly linker has to stand beside it.
+//! `BENCH_CLANG` names another clang than clang-19; its WebAssembly linker has to be beside it.
 
 use std::env;
 use std::fmt::Write as _;

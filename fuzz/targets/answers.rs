@@ -1,4 +1,4 @@
-//! What a target may answer to commands of functions and files: trailers, log pages, listings.
+//! A target's possible answers to commands of functions and files: trailers, log pages, listings.
 #![no_main]
 
 #[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]

@@ -1,4 +1,4 @@
-//! What a host may send to a controller: every buffer comes back, nothing stands still.
+//! A host's possible messages to a controller: every buffer comes back, nothing stands still.
 #![no_main]
 
 #[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]

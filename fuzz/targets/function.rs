@@ -1,4 +1,4 @@
-//! What a host may send beside reads and writes: commands of functions and files, with their data.
+//! A host's possible messages beside reads and writes: commands of functions and files, with their data.
 #![no_main]
 
 #[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]

@@ -1,4 +1,4 @@
-//! What a controller may send to a host: it ends in good order.
+//! A controller's possible messages to a host: it ends in good order.
 #![no_main]
 
 #[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]

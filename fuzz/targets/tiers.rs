@@ -1,7 +1,7 @@
 //! Programs by grammar, run on random inputs in every tier: results, memory, traps and budgets agree.
 //!
-//! The fuzzer's bytes are what the generator takes its choices from; when they are used up, it goes on
-//! with pseudo-random ones. Generator and runner are those of the Cranelift tier's test.
+//! The generator takes its choices from the fuzzer's bytes; when they are used up, it continues with pseudo-random
+//! ones. Generator and runner are those of the Cranelift tier's test.
 #![no_main]
 
 #[allow(dead_code, reason = "the fuzzer uses a part of what the test uses")]

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 /// What is measured of each function, in this order.
 pub const COLUMNS: [&str; 4] = ["native_scalar", "native_vector", "cranelift", "llvm"];
-/// What is claimed: name, whose speed, to whose.
+/// The ratios that are claimed: name, whose speed, to whose.
 const RATIOS: [(&str, usize, usize); 2] = [("cranelift_vs_scalar", 2, 0), ("llvm_vs_vector", 3, 1)];
 
 pub struct Report {

@@ -1,4 +1,4 @@
-//! What a call costs: one that does nothing, and one that looks for a key in a node of a B-tree.
+//! The cost of a call: one that does nothing, and one that looks for a key in a node of a B-tree.
 
 use crate::workload::{EMPTY, NODE_SEARCH, Workload, node_key};
 use diskside_bench_runner::compare::Cell;

@@ -174,7 +174,7 @@ impl Report {
             "scans_gb_per_s": scans,
             "calls_ns": named_rows(&self.calls),
             "compile_ns": named_rows(&self.compile),
-            // Of the smallest size, which fits the cache: what the code is worth.
+            // The smallest size fits the cache: that measures the code.
             "geomean": least,
             "geomean_by_size": means,
             "faults": self.faults,

@@ -79,7 +79,7 @@ impl VolumeFile {
             });
             Ok(())
         });
-        // It goes on by itself.
+        // It continues by itself.
         drop(done);
     }
 }
@@ -236,7 +236,7 @@ fn end(outcome: Result<Outcome, Errno>, reply: ReplyEmpty) {
     }
 }
 
-/// What the kernel is told.
+/// The error number for the kernel.
 fn errno_of(status: &Status) -> Option<Errno> {
     Some(match status {
         Status::Success => return None,

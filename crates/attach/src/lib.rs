@@ -1,10 +1,10 @@
 //! A volume as a block device of this machine, where the kernel has no NVMe over TCP: a FUSE file under a loop device.
 //!
 //! Needs root, since loop devices do. Reads, writes, flushes and discards of the device become commands on the volume's
-//! connection; nothing is cached on the way, and a flush is a Flush, so what the file system made durable is durable at
-//! the volume.
+//! connection; nothing is cached on the way, and a flush is a Flush, so bytes that the file system made durable are
+//! durable at the volume.
 //!
-//! When the process dies, the device fails all further requests, as a disk that was pulled out. What was flushed is at
+//! When the process dies, the device fails all further requests, as a disk that was pulled out. Flushed bytes are at
 //! the volume; the file system is mounted again after [`detach`] and a new [`Attached::new`].
 
 #![forbid(unsafe_code)]
@@ -172,7 +172,7 @@ pub fn detach(device: &Path) -> Result<(), AttachError> {
         return Err(AttachError::InUse { device: device.to_path_buf(), by });
     }
     LoopDevice::open(device).and_then(LoopDevice::detach).map_err(failed(device.display().to_string()))?;
-    // The kernel lets go of the file when the last who looks at the device, be it udev, has closed it.
+    // The kernel releases the file when the last program that looks at the device, be it udev, has closed it.
     let backing = sys_of(device).join("loop/backing_file");
     wait_until(|| !backing.exists());
     // Ends the session of the process that serves it.
@@ -185,8 +185,8 @@ pub fn detach(device: &Path) -> Result<(), AttachError> {
     Ok(())
 }
 
-/// What the end of a FUSE session says. The kernel has two words for a mount that is gone: ENODEV, which `fuser` takes
-/// for what it is, and ECONNABORTED, when the mount went while a request was on its way to us.
+/// The result of the end of a FUSE session. The kernel has two errors for a mount that is gone: ENODEV, which `fuser`
+/// takes for what it is, and ECONNABORTED, when the mount went while a request was on its way to us.
 fn end_of_session(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => Ok(()),

@@ -99,7 +99,7 @@ enum Problem {
     Stack,
 }
 
-/// The function of `diskside.h` that stands for an operation with floating-point numbers, as a call.
+/// The function of `diskside.h` for an operation with floating-point numbers, as a call.
 type Intrinsic = String;
 
 impl Problem {
@@ -141,7 +141,7 @@ impl Problem {
 }
 
 impl Problem {
-    /// Of what has several places: the cause, and what is said of all places but the first.
+    /// The cause of an error with several places, and the text for all places except the first.
     fn again(&self) -> Option<(&'static str, String)> {
         match self {
             Self::Float(intrinsic) => Some(("float", format!("float or double again; or write {intrinsic}"))),

@@ -77,7 +77,7 @@ pub struct Toolchain {
 
 /// Bytes of a stack that a source does not ask for.
 const STACK_BYTES: u32 = 512;
-/// What is tried when the variables do not fit: up to the most that an object may ask for.
+/// The sizes that are tried when the variables do not fit: up to the most that an object may ask for.
 const STACKS_BYTES: [u32; 6] = [2048, 8192, 32 << 10, 128 << 10, 512 << 10, 1 << 20];
 
 /// Headers of C that functions include by C's names.
@@ -201,7 +201,7 @@ fn headers() -> std::io::Result<TempDir> {
     std::fs::create_dir(dir.path().join("diskside"))?;
     for header in diskside_abi::HEADERS {
         std::fs::write(dir.path().join(header.name), header.text)?;
-        // What has the name of one of C's headers stands for it: that of the machine is about the machine.
+        // A header of ours with the name of one of C's replaces it: that of the machine is about the machine.
         if let Some(name) = header.name.strip_prefix("diskside/").filter(|name| LIBC.contains(name)) {
             std::fs::write(dir.path().join(name), format!("#include \"{}\"\n", header.name))?;
         }

@@ -144,7 +144,7 @@ fn texts_are_compared_by_their_ends_and_without_case() {
     assert_eq!((said.ends, said.shouts), (2, 2));
 }
 
-/// What is no number, or far from 0, is in a sketch too, or is left out.
+/// A value that is not a number, or far from 0, is in a sketch too, or is left out.
 #[test]
 fn quantiles_take_every_number() {
     let said = said(b"-1e22\n-7\n0\n1e-200\n0.25\n1e22\nnan\n");

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use std::collections::BTreeMap;
 
-/// Of a row: key, count, sum, least, greatest, lines without a number.
+/// The values of a row: key, count, sum, least, greatest, lines without a number.
 type Row = (String, u64, f64, f64, f64, u64);
 
 fn rows(output: &[u8]) -> Vec<Row> {

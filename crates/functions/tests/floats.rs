@@ -47,7 +47,7 @@ fn statistics_leave_nan_out() {
     let expected = [sum, min, max, sum / of.len() as f64].map(f64::to_bits);
     assert_eq!((got[0], got[5]), (of.len() as u64, (finite.len() - of.len()) as u64));
     assert_eq!(got[1..5], expected);
-    // Of the second of three floats in rows of 12 bytes.
+    // The second of three floats in rows of 12 bytes.
     let rows: Vec<u8> = finite.iter().flat_map(|n| [0f32, *n as f32, 1.0]).flat_map(f32::to_le_bytes).collect();
     let args = [("type", "f32"), ("row_len", "12"), ("offset", "4")];
     assert_eq!(words(&run("float_stats", &rows, &[120], &args))[0..5], got[0..5]);
@@ -60,7 +60,7 @@ fn histograms_have_each_number_once() {
     let text: String = all.iter().map(|n| format!("x,{n}\n")).collect();
     let cut = text[..900].rfind('\n').expect("a line") + 1;
     let csv = [&args[..], &[("column", "2")]].concat();
-    // "NaN" and "inf" are no numbers in text.
+    // "NaN" and "inf" are not numbers in text.
     let written: Vec<f64> = all.iter().copied().filter(|n| n.is_finite()).collect();
     for (got, of) in [
         (words(&run("float_histogram", &bytes(&all), &[800, 1600], &args)), &all),

@@ -71,7 +71,7 @@ fn all_are_pure() {
     }
 }
 
-/// What the documentation says can be folded, is; the others' outputs are put one after another.
+/// Results that can be folded by the documentation are; the others' outputs are put one after another.
 #[test]
 fn those_that_fold_have_a_combine() {
     let apart = ["bitmap", "copy", "grep", "lambda_io_sum", "lambda_sum", "regex"];

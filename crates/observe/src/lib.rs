@@ -6,10 +6,10 @@
 //! | [`metrics`] | a look in the text format of OpenMetrics |
 //! | [`history`] | looks of the last hour, as rates |
 //! | [`page`] | a look and the history as a page with pictures, without a script |
-//! | `http` | as much of HTTP/1.1 as this needs |
+//! | `http` | the part of HTTP/1.1 that this needs |
 //!
-//! It is read-only. Requests cost a bounded amount, whoever sends them and however often: a few threads answer, one
-//! look serves everybody for a second, and connections that nobody has time for get an answer to come again.
+//! It is read-only. Requests cost a bounded amount, however many come from however many peers: a few threads answer,
+//! one look serves everybody for a second, and connections that nobody has time for get an answer to come again.
 
 #![forbid(unsafe_code)]
 

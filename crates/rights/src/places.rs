@@ -1,4 +1,4 @@
-//! What all hosts share by number: connections, open files.
+//! Numbers that all hosts share: connections, open files.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

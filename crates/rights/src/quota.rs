@@ -157,7 +157,7 @@ pub trait QuotaWatch: fmt::Debug + Send + Sync {
     fn denied(&self, nqn: &str, what: &str);
 }
 
-/// Nobody is told.
+/// Nobody hears of it.
 #[derive(Debug)]
 struct Unwatched;
 

@@ -147,7 +147,7 @@ pub(crate) unsafe extern "C" fn ds_rocksdb_unwrap(reads: *mut Handle) {
     }
 }
 
-/// What a read is of.
+/// Calls with the scope of a read.
 ///
 /// # Safety
 /// As the header says of the family and the snapshot.

@@ -1,4 +1,4 @@
-//! The library from C++ and C: programs that use a database as ever, but for its opening.
+//! The library from C++ and C: programs that use a database as always, except when they open it.
 
 use diskside::target::config::ExportSpec;
 use diskside::target::{Running, Target};

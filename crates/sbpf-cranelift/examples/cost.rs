@@ -1,5 +1,5 @@
-//! What loading costs, stage by stage, for programs that are long to compile: `cost [SHAPE [SIZE]]`.
-//! Each shape runs in a process of its own, so that its memory is its own.
+//! The cost of loading, stage by stage, for programs that are long to compile: `cost [SHAPE [SIZE]]`. Each shape runs
+//! in a process of its own, so that its memory is its own.
 
 #[path = "../tests/shapes/mod.rs"]
 mod shapes;

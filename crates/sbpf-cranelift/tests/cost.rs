@@ -1,4 +1,4 @@
-//! What loading may cost, in units of work and instructions of the code generator, which are the same everywhere.
+//! The bounds of loading, in units of work and instructions of the code generator, which are the same everywhere.
 //!
 //! Objects of 10 to 25 KB with loops nested 100 to 400 deep took seconds to minutes and gigabytes to compile: the
 //! optimiser kept forms of all variables for all blocks of each loop around others, made variables for each guard, and

@@ -96,9 +96,9 @@ impl CompiledModule {
     }
 }
 
-// SAFETY: each operation of the checked IR is written as what it says: an access is made only where
-// the IR calls it proved or a check has passed, and nothing else is written but the machine. All else that LLVM
-// is told is proved by the IR.
+// SAFETY: each operation of the checked IR is written with its own meaning: an access is made only where the IR calls
+// it proved or a check has passed, and nothing else is written except the machine. The IR proves every other fact that
+// LLVM gets.
 unsafe impl Code for CompiledModule {
     fn tier(&self) -> Tier {
         Tier::Llvm

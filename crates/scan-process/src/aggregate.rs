@@ -1,4 +1,4 @@
-//! Sums and the like, of all rows or of groups.
+//! Aggregates, of all rows or of groups.
 
 use crate::bind::Binder;
 use crate::columns::{Class, Kind, outgoing};
@@ -78,7 +78,7 @@ enum State {
     Text(Vec<Box<str>>),
 }
 
-/// Why the aggregates cannot be had.
+/// Why the aggregates cannot be computed.
 #[derive(Debug)]
 pub(crate) enum Problem {
     Overflow,

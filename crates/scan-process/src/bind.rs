@@ -145,7 +145,7 @@ impl<'a> Binder<'a> {
         Ok(all)
     }
 
-    /// What is computed with: numbers alone.
+    /// The operand of a computation: numbers alone.
     fn number(&mut self, expression: &Expression) -> Result<Number, Failure> {
         let number = match self.bind(expression)? {
             Bound::Number(number) => Some(number),

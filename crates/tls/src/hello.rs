@@ -89,7 +89,7 @@ impl HelloError {
         match self {
             Self::NotTls | Self::Malformed(_) => Alert::DECODE_ERROR,
             Self::TooLong | Self::TooManyRecords => Alert::RECORD_OVERFLOW,
-            // Linux forgets a key that it is told this of, and says so to the process that connects.
+            // Linux forgets a key that gets this alert, and reports that to the process that connects.
             Self::NoKey | Self::UnknownIdentity(_) => Alert::UNKNOWN_PSK_IDENTITY,
             Self::WrongKey(_) => Alert::DECRYPT_ERROR,
         }

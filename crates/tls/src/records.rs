@@ -319,7 +319,7 @@ impl RecordWriter<'_> {
         }
     }
 
-    /// Appends `len` bytes, of which `append` appends the parts that it is told.
+    /// Appends `len` bytes: `append` appends each part in turn.
     ///
     /// # Panics
     /// If it appends more or less.
@@ -382,7 +382,7 @@ impl RecordWriter<'_> {
     }
 }
 
-/// Of a record with so many bytes behind it.
+/// The header of a record with so many bytes behind it.
 fn header_of(sealed_len: usize) -> [u8; HEADER_LEN] {
     let [high, low] = (sealed_len as u16).to_be_bytes();
     [APPLICATION_DATA, 3, 3, high, low]

@@ -528,7 +528,7 @@ proptest! {
             rest = later;
         }
         let mut changed = bytes.clone();
-        // Of a record's head, too, every byte is authenticated.
+        // Every byte of a record's head is authenticated, too.
         changed[at.index(bytes.len())] ^= change;
         prop_assert_eq!(open(&mut server, &bytes, chunk).unwrap(), &data[..]);
         let mut output = vec![0; RECORD_LEN_MAX + Records::OUTPUT_SPARE];

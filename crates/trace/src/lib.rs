@@ -36,9 +36,9 @@ pub struct Start {
 /// Which end of a call a span is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Whoever calls.
+    /// The caller.
     Client,
-    /// Whoever is called.
+    /// The one who is called.
     Server,
     /// None: work of this process.
     Internal,
@@ -108,7 +108,7 @@ impl Span {
         self.0.is_some()
     }
 
-    /// What others name it by; `parent` where this process has no tracer, so that a caller's trace is not cut off.
+    /// Its name for others; `parent` where this process has no tracer, so that a caller's trace is not cut off.
     #[must_use]
     pub fn context_or(&self, parent: Option<TraceContext>) -> Option<TraceContext> {
         match &self.0 {

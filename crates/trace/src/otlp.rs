@@ -48,7 +48,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// What the variables of OpenTelemetry say; `None`: spans are not wanted.
+    /// The settings in the variables of OpenTelemetry; `None`: spans are not wanted.
     ///
     /// # Errors
     /// They ask for something that is not built in.

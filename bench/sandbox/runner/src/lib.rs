@@ -1,4 +1,4 @@
-//! What every engine in a comparison implements and is given, how engines are compared, and the engines that every
+//! The interface that every engine in a comparison implements, how engines are compared, and the engines that every
 //! comparison has: native code and our tiers.
 
 pub mod compare;
@@ -41,7 +41,7 @@ pub struct Task {
     pub zeroed_len: usize,
 }
 
-/// `struct ds_call`: what a function is told about its call.
+/// `struct ds_call`: a function's information about its call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CallContext {

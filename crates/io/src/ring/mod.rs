@@ -27,8 +27,8 @@
 //! submission queue is full; deferred task work runs whenever the kernel asks for it, also while polling; a dropped
 //! ring cancels what is in flight and waits for it.
 //!
-//! All rings of a process have the same [`interface()`] to the kernel: io_uring, unless that is denied or too old. What follows is of
-//! io_uring; the other one is slower, and gives the same bytes and errors.
+//! All rings of a process have the same [`interface()`] to the kernel: io_uring, unless that is denied or too old. The
+//! following is about io_uring; the other one is slower, and gives the same bytes and errors.
 //!
 //! With [`RingConfig::default`] the kernel does nothing behind the thread's back
 //! (`SINGLE_ISSUER | DEFER_TASKRUN | COOP_TASKRUN | TASKRUN_FLAG`), and [`Ring::wait`] polls for

@@ -177,8 +177,8 @@ impl Translator<'_> {
         self.b.ins().jump(self.blocks[0], &[]);
     }
 
-    /// All blocks, a block after those that lead to it but for loops, so that most predecessors are
-    /// known when a variable is looked up.
+    /// All blocks, each after those that lead to it except by loops, so that most predecessors are known when a
+    /// variable is looked up.
     fn body(&mut self) {
         let func = self.func;
         let taken_in: BTreeSet<BlockId> = self.choices.iter().flatten().flat_map(Choice::ways).collect();

@@ -34,7 +34,7 @@ pub(crate) fn all_tiers_agree() {
     let helpers = Arc::new(helpers::standard());
     let started = Instant::now();
     let mut tally = Tally::default();
-    // What panics is a finding; its message is in the report.
+    // A panic is a finding; its message is in the report.
     std::panic::set_hook(Box::new(|info| {
         *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();
     }));

@@ -23,7 +23,7 @@ pub(crate) struct Input {
     first: Vec<u8>,
     second: Vec<u8>,
     args: Vec<u8>,
-    /// What the program is told about the lengths: true, or a little off.
+    /// The lengths that the program gets: true ones, or a little off.
     told: [u64; 3],
     budget: u64,
     cancelled: bool,
@@ -40,7 +40,7 @@ pub(crate) struct Outcome {
     pub(crate) spilled: bool,
 }
 
-/// Why a text is no subject.
+/// Why a text is not a subject.
 #[derive(Debug)]
 pub(crate) enum Refused {
     /// It does not assemble: a label that was cut off.

@@ -9,9 +9,8 @@
 //! - Fuel is counted down without wrapping, and says so. Fast loops end when a variable that they step
 //!   equals a limit, which LLVM counts by itself.
 //!
-//! Every fact that LLVM is told is one that the checked IR proves; each is stated where it is emitted.
-//! Regions that others may write at the same time are accessed by volatile operations, which LLVM may
-//! neither repeat nor invent.
+//! Every fact that LLVM gets is one that the checked IR proves; each is stated where it is emitted. Regions that others
+//! may write at the same time are accessed by volatile operations, which LLVM may neither repeat nor invent.
 
 mod alu;
 mod calls;

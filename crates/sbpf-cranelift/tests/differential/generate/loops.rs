@@ -350,7 +350,7 @@ impl Generator<'_> {
         let test = self.rng.pick(&["jne", "jgt", "jslt", "jlt"]);
         self.line(format!("{test} %r{c}, {looked_for}, {top}"));
         if self.rng.percent(50) {
-            // Found: do something and go on.
+            // Found: do something and continue.
             self.loop_body(&[p]);
             self.line(format!("ja {top}"));
         }

@@ -448,7 +448,7 @@ impl Generator<'_> {
         let sign = if size != "dw" && self.rng.percent(25) { "s" } else { "" };
         self.line(format!("ldx{sign}{size} %r{dst}, [%r{p}{offset:+}]"));
         self.holds[dst] = Holds::Number;
-        // What was loaded goes on into something, or it would be dead.
+        // The loaded value is used by something, or it would be dead.
         if self.rng.percent(50) {
             let others: Vec<usize> =
                 self.registers(|h| h == Holds::Number).into_iter().filter(|&r| r != dst && !self.locked[r]).collect();
