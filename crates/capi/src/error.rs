@@ -81,14 +81,14 @@ pub struct ds_trap {
 // SAFETY: `size` is the first field.
 unsafe impl Growing for ds_trap {}
 
-/// What failed last in this thread, with what is at fault, and of a function the place in the input, the instruction and
+/// The last failure in this thread, with its subject, and for a function the place in the input, the instruction and
 /// the source line; "" if nothing failed. Valid until the thread's next call.
 #[unsafe(no_mangle)]
 pub extern "C" fn ds_error() -> *const c_char {
     LAST.with_borrow(|last| last.text.as_ptr())
 }
 
-/// What kind of failure that was: a ds_failed; 0 if nothing failed.
+/// The kind of that failure: a ds_failed; 0 if nothing failed.
 #[unsafe(no_mangle)]
 pub extern "C" fn ds_error_kind() -> c_int {
     LAST.with_borrow(|last| last.kind)
@@ -105,7 +105,7 @@ pub unsafe extern "C" fn ds_error_trap(trap: *mut ds_trap) -> c_int {
     }
 }
 
-/// What is told to C.
+/// The error of a call, for C.
 #[derive(Debug)]
 pub(crate) struct Failure {
     errno: i32,
@@ -192,7 +192,7 @@ thread_local! {
     static LAST: RefCell<Last> = RefCell::default();
 }
 
-/// What failed last in a thread: the negative errno, the kind (0: nothing failed), the text, where the function was.
+/// The last failure in a thread: the negative errno, the kind (0: nothing failed), the text, where the function was.
 #[derive(Default)]
 struct Last {
     code: isize,

@@ -86,8 +86,8 @@ fn named(fd: c_int, offset: i64, lambda_id: c_int, mode: OpenMode) -> Result<(Fi
     if fd < 0 {
         return Err(Failure::of_errno(EBADF, format!("{fd} is no descriptor")));
     }
-    // SAFETY: it is not -1, the caller keeps it open until the call returns, and a number that is no descriptor is an error
-    // of the kernel's.
+    // SAFETY: it is not -1, the caller keeps it open until the call returns, and a number without a descriptor is an
+    // error of the kernel's.
     let descriptor = unsafe { BorrowedFd::borrow_raw(fd) };
     Ok((loaded.session.open_descriptor(descriptor, mode)?, function, offset))
 }

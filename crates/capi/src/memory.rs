@@ -27,7 +27,7 @@ pub(crate) unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, Failure
     unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Failure::invalid("a string is not UTF-8"))
 }
 
-/// What a path of any bytes, or a URL, names.
+/// The location of a path of any bytes, or of a URL.
 ///
 /// # Safety
 /// As of [`text_of`].

@@ -39,7 +39,7 @@ pub enum ds_tier {
     DS_TIER_LLVM = 3,
 }
 
-/// What records are: none is cut in two.
+/// The unit of division: none is cut in two.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub enum ds_split {
@@ -93,8 +93,8 @@ pub enum ds_flags {
     DS_NO_COMBINE = 4,
 }
 
-/// How a function is to run. Begin with all zero but `size`, which is what 0 stands for below: `ds_options options =
-/// { .size = sizeof options, .place = DS_DEVICE };`. Later versions add fields at the end; `size` tells them apart.
+/// How a function is to run. Begin with all zero except `size`; zero selects the defaults below: `ds_options options =
+/// { .size = sizeof options, .place = DS_DEVICE };`. Later versions add fields at the end; `size` says which are there.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ds_options {
@@ -145,7 +145,7 @@ pub struct ds_options {
 unsafe impl Growing for ds_options {}
 
 impl ds_options {
-    /// What a caller gave; NULL is all zero.
+    /// The caller's options; NULL is all zero.
     ///
     /// # Safety
     /// The crate's contract.

@@ -79,7 +79,7 @@ pub unsafe extern "C" fn ds_submit_prepared_call(
     })
 }
 
-/// Gives it up; calls that are under way go on.
+/// Frees it; calls that are under way continue.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_prepared_free(prepared: *mut ds_prepared) {
     // SAFETY: the caller keeps the crate's contract.

@@ -244,9 +244,8 @@ pub unsafe extern "C" fn ds_wait(request: *mut ds_request, result: *mut c_void, 
     })
 }
 
-/// Waits, frees the request, and gives its result, however long, with how it came to be (of a prepared call, and of plain
-/// reads and writes, nothing is told but the result). If the request is NULL, this is
-/// the failure of the call that was to make it.
+/// Waits, frees the request, and gives its result, however long, with its statistics (a prepared call, and plain reads
+/// and writes, have only the result). If the request is NULL, this is the failure of the call that was to make it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_wait_result(request: *mut ds_request) -> *mut ds_result {
     if request.is_null() && error::last_code() != 0 {
@@ -266,7 +265,7 @@ pub unsafe extern "C" fn ds_wait_result(request: *mut ds_request) -> *mut ds_res
     })
 }
 
-/// Gives a request up: its function is stopped as by ds_cancel, and nobody is told when. A plain write may still take
+/// Abandons a request: its function is stopped as by ds_cancel, without a report of when. A plain write may still take
 /// effect.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_request_free(request: *mut ds_request) {

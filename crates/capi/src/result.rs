@@ -22,8 +22,8 @@ struct Part {
     _words: [CString; 4],
 }
 
-/// What a request took. Times are sums over its parts, which may have run at the same time; total_ns is from the request
-/// to the result. Set `size` before the call: later versions add fields at the end.
+/// The statistics of a request. Times are sums over its parts, which may have run at the same time; total_ns is from
+/// the request to the result. Set `size` before the call: later versions add fields at the end.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ds_stats {
@@ -53,7 +53,7 @@ pub struct ds_stats {
     pub hops: u64,
     /// Lines that the function logged beyond those that are kept.
     pub log_dropped: u64,
-    /// What a function of kind `delilah` returned over its last chunk; of others 0.
+    /// The return value of a function of kind `delilah` over its last chunk; 0 for others.
     pub returned: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct ds_part {
     pub reason: *const c_char,
     /// The same in a sentence, with what was expected of each side.
     pub why: *const c_char,
-    /// What ran it: "interp", "cranelift" or "llvm"; "" if a device does not say.
+    /// The tier that ran it: "interp", "cranelift" or "llvm"; "" if a device does not say.
     pub tier: *const c_char,
     /// DS_HOST or DS_DEVICE.
     pub place: i32,

@@ -25,8 +25,8 @@ pub enum ds_proof {
     DS_PROOF_DETECT = 1,
 }
 
-/// How a session works. Begin with all zero but `size`, which is what 0 stands for below. Later versions add fields at the
-/// end; `size` tells them apart.
+/// How a session works. Begin with all zero except `size`; zero selects the defaults below. Later versions add fields
+/// at the end; `size` says which are there.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct ds_session_options {
@@ -167,9 +167,9 @@ pub unsafe extern "C" fn ds_session_save_learnt(session: *const ds_session) -> c
     }) as c_int
 }
 
-/// Zeroes len bytes of a named state from offset on; UINT64_MAX: to its end. Of the state that this host has at the target
-/// that url names (diskside://HOST[:PORT]), or with NULL of that of calls on the host. While a call uses the state, this
-/// comes behind it and before the next.
+/// Zeroes len bytes of a named state from offset on; UINT64_MAX: to its end. The state is the one that this host has at
+/// the target that url names (diskside://HOST[:PORT]), or with NULL the one of calls on the host. While a call uses the
+/// state, this comes behind it and before the next.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ds_state_clear(
     session: *const ds_session,

@@ -85,7 +85,7 @@ fn a_function_that_fails_says_how_and_on_which_line() {
         assert!(lines[0].starts_with("-5 3 "), "where {place}: {said}");
         assert!(lines[0].contains("f.bpf.c:4: *out = in[in_len / 8];"), "where {place}: {said}");
         assert!(lines[0].ends_with("out-of-bounds read of 8 bytes of input at offset 64, which is 64 bytes long"));
-        // What was stopped, and the bytes of the file that it was given: it ran over the file's end.
+        // The name of the function that was stopped, and the bytes of the file that it had: it ran over the file's end.
         assert_eq!(lines[1], "1 32 96 0", "where {place}: {said}");
         assert!(lines[2].starts_with("-5 4 ") && lines[2].contains("f.bpf.c:9"), "where {place}: {said}");
         assert_eq!(lines[3], "5 32 96 0", "where {place}: {said}");

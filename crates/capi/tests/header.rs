@@ -1,4 +1,4 @@
-//! The headers are made of the library's source: whoever changes one changes the other.
+//! The headers are made of the library's source: change both together.
 
 use std::path::Path;
 

@@ -26,7 +26,7 @@ pub unsafe extern "C" fn csOpenCSx(
     guard(|| unsafe { open(DevName, DevHandle, false) })
 }
 
-/// Closes a CSx. Its device memory is freed, and its functions are no functions any more.
+/// Closes a CSx. Its device memory is freed, and its functions become invalid.
 #[unsafe(no_mangle)]
 pub extern "C" fn csCloseCSx(DevHandle: CS_DEV_HANDLE) -> CS_STATUS {
     guard(|| close(DevHandle, false))
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn csOpenCSE(
     guard(|| unsafe { open(CSEName, CSEHandle, true) })
 }
 
-/// Closes a CSE. Functions that were found with it are no functions any more.
+/// Closes a CSE. Functions that were found with it become invalid.
 #[unsafe(no_mangle)]
 pub extern "C" fn csCloseCSE(CSEHandle: CS_CSE_HANDLE) -> CS_STATUS {
     guard(|| close(CSEHandle, true))

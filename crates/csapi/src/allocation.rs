@@ -1,7 +1,7 @@
-//! Device memory that callers have: where it lies, and how processes of one machine do without each other's.
+//! Device memory of callers: where it lies, and how processes of one machine keep away from each other's.
 //!
-//! A server's memory is one for all who may use it. Each allocation is a memory range set of its own there: sets of all
-//! processes of this machine are told to each of them, and go with the machine's last connection. Whoever allocates
+//! A server's memory is one for all who may use it. Each allocation is a memory range set of its own there: each
+//! process of this machine sees the sets of all others, and they go with the machine's last connection. An allocation
 //! makes a set where none is, looks again, and gives way if somebody else made one over it meanwhile.
 
 use crate::device::{Counted, Device, InUse, Opened};

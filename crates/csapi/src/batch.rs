@@ -49,7 +49,7 @@ struct State {
 struct Entry {
     index: CS_BATCH_INDEX,
     described: Described,
-    /// Of a hybrid batch: entries that must be done before.
+    /// The entries of a hybrid batch that must be done before.
     behind: Vec<CS_BATCH_INDEX>,
 }
 

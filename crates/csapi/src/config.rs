@@ -114,7 +114,7 @@ pub(crate) fn configured() -> Done<&'static [Csx]> {
     static CONFIGURED: OnceLock<Result<Vec<Csx>, String>> = OnceLock::new();
     let read = || {
         let mut all = parse_all(&std::env::var(VARIABLE).unwrap_or_default())?;
-        // As descriptors' paths are told: without symbolic links.
+        // Without symbolic links, like the paths of descriptors.
         for (directory, _) in all.iter_mut().flat_map(|csx| &mut csx.mounts) {
             if let Ok(real) = directory.canonicalize() {
                 *directory = real;

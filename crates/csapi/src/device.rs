@@ -91,7 +91,7 @@ impl<T: Counted> std::ops::Deref for InUse<T> {
     }
 }
 
-/// What a handle of a CSx or of a CSE stands for.
+/// The CSx or CSE of a handle.
 pub(crate) fn opened(handle: CS_DEV_HANDLE) -> Done<InUse<Opened>> {
     OPENED.with(handle, InUse::new).ok_or_else(|| no_handle(handle))
 }
@@ -119,8 +119,8 @@ impl Device {
     }
 
     fn connect(csx: &Csx) -> Done<Self> {
-        // With the connection go memory range sets and programs: memory that was allocated before it was lost may be
-        // another's behind it. So it is not made anew.
+        // Memory range sets and programs go with the connection: memory that was allocated before it was lost may be
+        // another's behind it. So it is not made again.
         let connect = ConnectOptions { loss_timeout: Duration::ZERO, ..ConnectOptions::default() };
         let session = Session::new(SessionOptions { connect, cache_len_bytes: 0, ..SessionOptions::default() });
         let compute = session.compute(&csx.url)?;

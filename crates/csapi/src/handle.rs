@@ -1,4 +1,4 @@
-//! Handles: numbers that stand for objects, and are never used twice.
+//! Handles: numbers of objects, which are never used twice.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;

@@ -4,8 +4,8 @@
 //! `cbindgen.toml`). So documentation there speaks to C programmers. `docs/csapi.md` says how the terms of the API and
 //! Diskside's map onto each other, and what each call does.
 //!
-//! What every call trusts its caller in, as C callers are trusted: that a pointer to an object is NULL or valid, that a
-//! string is NULL or ends with a NUL, that a buffer has as many bytes and an array as many elements as is said. Memory of
+//! The conditions that every call's caller must meet, as C callers do: a pointer to an object is NULL or valid, a string
+//! is NULL or ends with a NUL, a buffer has as many bytes and an array as many elements as is said. Memory of
 //! a request that was queued stays valid until the request has completed. Handles are not trusted: they are numbers that
 //! are looked up, so one that was closed, or never was, is refused. Nothing unwinds into C: a panic becomes
 //! `CS_FATAL_ERROR`.

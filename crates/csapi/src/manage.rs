@@ -23,8 +23,8 @@ const REGULAR_EXPRESSIONS: u64 = 1 << 9;
 const FILTERS_OF_TABLES: u64 = 1 << 10;
 const CUSTOM: u64 = 1 << 13;
 
-/// What is known of a CSx (CS_CSx_TYPE: a CSxProperties), its CSE (CS_CSE_TYPE: a CSEProperties) or its memory (CS_FDM_TYPE: an
-/// FDMProperties, behind which its CSEAccess stands). In C, Type may be left out.
+/// The properties of a CSx (CS_CSx_TYPE: a CSxProperties), its CSE (CS_CSE_TYPE: a CSEProperties) or its memory
+/// (CS_FDM_TYPE: an FDMProperties, followed by its CSEAccess). In C, Type may be left out.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn csQueryDeviceProperties(
     DevHandle: CS_DEV_HANDLE,
@@ -66,7 +66,7 @@ fn cse(device: &Device) -> Done<CSEProperties> {
 fn of_cse(device: &Device) -> Done<Vec<u8>> {
     let mut zeroed = MaybeUninit::<CSEProperties>::zeroed();
     let known = cse(device)?;
-    // SAFETY: zeroes are a value of it; what stands between the fields stays zero.
+    // SAFETY: zeroes are a value of it; the bytes between the fields stay zero.
     Ok(unsafe {
         put_fields(zeroed.assume_init_mut(), &known);
         bytes_of(zeroed.assume_init_ref()).to_vec()
@@ -140,8 +140,8 @@ pub unsafe extern "C" fn csQueryDeviceCapabilities(DevHandle: CS_DEV_HANDLE, Cap
     })
 }
 
-/// What a CSx did. Identifier is a CS_CSF_ID * with CS_STAT_FUNCTION, else ignored. It is told of everybody's requests, as far as the
-/// server lets this host see them.
+/// The statistics of a CSx. Identifier is a CS_CSF_ID * with CS_STAT_FUNCTION, else ignored. They cover everybody's
+/// requests, as far as the server lets this host see them.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn csQueryDeviceStatistics(
     DevHandle: CS_DEV_HANDLE,

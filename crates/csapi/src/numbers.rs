@@ -1,4 +1,4 @@
-//! What the calls take and give: handles and numbers.
+//! The numbers of the calls: handles and constants.
 
 use std::ffi::{c_uint, c_void};
 
@@ -103,11 +103,11 @@ pub const CS_QUEUE_COMPUTE: CS_BATCH_REQ_TYPE = 3;
 
 /// Which statistics.
 pub type CS_STAT_TYPE = i32;
-/// Of an engine.
+/// The usage of an engine.
 pub const CS_STAT_CSE_USAGE: CS_STAT_TYPE = 1;
 /// Of device memory.
 pub const CS_STAT_CSx_MEM_USAGE: CS_STAT_TYPE = 2;
-/// Of a function.
+/// The statistics of a function.
 pub const CS_STAT_FUNCTION: CS_STAT_TYPE = 3;
 
 /// What of a device is set.

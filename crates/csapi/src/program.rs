@@ -17,7 +17,7 @@ use std::mem::MaybeUninit;
 
 /// The longest object that is taken.
 const OBJECT_LEN_MAX: usize = 64 << 20;
-/// What its memory can: it is cleared on demand, not managed by the device and not mapped.
+/// The abilities of its memory: it is cleared on demand, not managed by the device and not mapped.
 pub(crate) const FDM_FLAGS: FDMFlags = FDMFlags(1 << 2 | 1 << 3);
 
 /// Finds a function by its name, or if that is NULL by its GlobalId. A name may end with arguments: "grep?pattern=ERROR&row_len=0".
@@ -40,7 +40,7 @@ pub unsafe extern "C" fn csGetCSFId(
         let engines = opened.device.compute.capabilities().engines.get();
         let mut info = MaybeUninit::<CSFIdInfo>::zeroed();
         let mut access = MaybeUninit::<FDMAccess>::zeroed();
-        // SAFETY: zeroes are a value of each; what stands between the fields stays zero.
+        // SAFETY: zeroes are a value of each; the bytes between the fields stay zero.
         let bytes = unsafe {
             let info = info.assume_init_mut();
             (info.CSFId, info.RelativePerformance, info.NumFDMs) = (id, 5, 1);
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn csQueryDeviceForComputeList(
             match Csf::find(DevHandle, &opened, listed, "") {
                 Ok(id) => {
                     let mut info = MaybeUninit::<CsFunctionInfo>::zeroed();
-                    // SAFETY: zeroes are a value of it; what stands between the fields stays zero.
+                    // SAFETY: zeroes are a value of it; the bytes between the fields stay zero.
                     bytes.extend_from_slice(unsafe {
                         let info = info.assume_init_mut();
                         (info.FunctionId, info.NumUnits, info.Name) = (id, units, name);

@@ -46,7 +46,7 @@ impl Task for Work {
 /// A request that has not completed.
 struct Request {
     abort: Abort,
-    /// Taken when it is done, so that what it used is free before its caller is told.
+    /// Taken when it is done, so that its resources are free before its caller hears of it.
     task: Mutex<Option<Arc<dyn Task>>>,
     teller: Teller,
     context: CallerPointer,

@@ -10,7 +10,7 @@ use crate::types::{
 };
 use std::ffi::{c_char, c_int};
 
-/// Refused: servers notify of nothing. A server that went away is told by the next request.
+/// Refused: servers send no notifications. The next request fails if a server went away.
 #[unsafe(no_mangle)]
 pub extern "C" fn csRegisterNotify(
     DevName: *const c_char,
@@ -85,7 +85,7 @@ pub extern "C" fn csResetCSE(CSEHandle: CS_CSE_HANDLE) -> CS_STATUS {
     refuse_of(CSEHandle, "a server has other users: csAbortCSE gives up this program's requests")
 }
 
-/// What file systems there are, by CS_FILE_SYSTEMS_SUPPORTED: "diskside".
+/// The file systems, by CS_FILE_SYSTEMS_SUPPORTED: "diskside".
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn csQueryLibrarySupport(
     Type: CS_LIBRARY_SUPPORT,

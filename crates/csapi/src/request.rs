@@ -1,7 +1,7 @@
-//! Requests: what callers describe, and what is done then.
+//! Requests: descriptions by callers, and how they are carried out.
 //!
-//! A [`Described`] request is what C handed over, copied; a [`Work`] is one whose handles were looked up, and holds what
-//! they stand for until it is done.
+//! A [`Described`] request is a copy of what C handed over; a [`Work`] is one whose handles were looked up, and holds
+//! their objects until it is done.
 
 use crate::allocation::{Allocation, memory_of};
 use crate::device::InUse;
@@ -221,7 +221,7 @@ impl Work {
 #[derive(Debug)]
 pub(crate) struct Compute {
     csf: Arc<Csf>,
-    /// What the function is given as memory: held, and where it lies.
+    /// The memory arguments of the function: held, and where they lie.
     memory: Vec<(InUse<Allocation>, Range<u64>)>,
     data: Vec<u8>,
     /// The first two numbers.
@@ -339,7 +339,7 @@ impl Compute {
     }
 }
 
-/// Does something anew while the server has no room for it.
+/// Tries again while the server has no room for it.
 pub(crate) fn patiently<T>(abort: &Abort, mut work: impl FnMut() -> Done<T>) -> Done<T> {
     let mut tries = 0;
     loop {

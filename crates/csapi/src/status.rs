@@ -1,4 +1,4 @@
-//! Statuses: what calls return, and which of them stands for which failure.
+//! Statuses: the return values of calls, and which failure gives which.
 
 use diskside::LoadError;
 use diskside::host::HostError;
@@ -36,9 +36,9 @@ pub const CS_ENXIO: CS_STATUS = 9;
 pub const CS_ERROR_IN_EXECUTION: CS_STATUS = 10;
 /// A defect of the library: see standard error.
 pub const CS_FATAL_ERROR: CS_STATUS = 11;
-/// Requests use what the handle stands for.
+/// Requests use the object of the handle.
 pub const CS_HANDLE_IN_USE: CS_STATUS = 12;
-/// The handle stands for nothing, or not any more.
+/// The handle is invalid, or not valid any more.
 pub const CS_INVALID_HANDLE: CS_STATUS = 13;
 /// An argument is wrong.
 pub const CS_INVALID_ARG: CS_STATUS = 14;
@@ -72,14 +72,14 @@ pub const CS_NO_SUCH_ENTITY_EXISTS: CS_STATUS = 27;
 pub const CS_OUT_OF_RESOURCES: CS_STATUS = 28;
 /// The request is queued; its callback or event tells when it has completed.
 pub const CS_QUEUED: CS_STATUS = 29;
-/// The memory handle of a request stands for nothing, or not any more.
+/// The memory handle of a request is invalid, or not valid any more.
 pub const CS_UNKNOWN_MEMORY: CS_STATUS = 30;
 /// The function of a request is not known, or not any more.
 pub const CS_UNKNOWN_COMPUTE_FUNCTION: CS_STATUS = 31;
 /// This library does not do that.
 pub const CS_UNSUPPORTED: CS_STATUS = 32;
 
-/// What is told to C.
+/// The error of a call, for C.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     pub(crate) status: CS_STATUS,
@@ -105,7 +105,7 @@ impl Failure {
         Self::new(CS_UNSUPPORTED, text)
     }
 
-    /// Of a file operation: the errno of the server's system says more.
+    /// The status of a file operation: the errno of the server's system says more.
     pub(crate) fn of_file(error: &FunctionError) -> Self {
         let status = match error.errno() {
             Some(ENOENT | ENOTDIR) => CS_ENOENT,
@@ -151,7 +151,7 @@ const EMFILE: i32 = 24;
 const EROFS: i32 = 30;
 const ENAMETOOLONG: i32 = 36;
 
-/// Statuses of NVMe, and ours that stands for them; all others are CS_DEVICE_ERROR.
+/// Statuses of NVMe, and ours for each; all others are CS_DEVICE_ERROR.
 const STATUSES: &[(&[Status], CS_STATUS)] = &[
     (
         &[
@@ -256,8 +256,8 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::default();
 }
 
-/// Says in words what failed last in this thread, and why; "" if nothing did. Of a request that completed by an event this is told
-/// where the event was polled. Valid until the thread's next call. Not of the specification.
+/// The last failure in this thread in words, with the reason; "" if nothing failed. For a request that completed by an
+/// event, it is set where the event was polled. Valid until the thread's next call. Not of the specification.
 #[unsafe(no_mangle)]
 pub extern "C" fn dsCsError() -> *const c_char {
     LAST.with_borrow(|last| last.as_ptr())

@@ -1,4 +1,4 @@
-//! What the calls take and give: structures, and functions to be called.
+//! The types of the calls: structures, and functions to be called.
 
 pub use crate::numbers::*;
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
