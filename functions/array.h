@@ -29,7 +29,7 @@ struct runs {
     __u64 dimensions;
 };
 
-/* 0, or an error when the input is no chunk of this shape. */
+/* 0, or an error when the input is not a chunk of this shape. */
 DS_INLINE __s64 runs_of(struct runs *runs, const __u64 *shape, const __u64 *held, __u64 width, __u64 in_len)
 {
     __u64 n = 0, size = width;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* copy: the bytes as they are. What is moved at the server needs it: a file into device memory, and back. */
+/* copy: the bytes as they are. Moves at the server need it: a file into device memory, and back. */
 #include "diskside.h"
 
 DS_SPLIT_BYTES;

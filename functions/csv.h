@@ -13,7 +13,7 @@
     DS_ARG_DOC("the line with the columns' names; left out where a column goes by its name, the input's first line")
 #define CSV_COLUMN DS_ARG_COLUMN DS_ARG_DOC("the column: its number from 1, or its name")
 
-/* What is wrong about a column's name. */
+/* The remedy for a wrong name of a column. */
 #define CSV_NAMES                                                                          \
     "the names of the columns, which are `columns`, as in `columns=day,cents`, or else the first line of the input; "      \
     "or give its number, from 1"

@@ -2,7 +2,7 @@
 /*
  * csv_stats: count, sum, least, greatest and mean of a column of numbers in text. csv_histogram: how many of them lie in each of
  * `bins` ranges of `width` from `lo` on. csv_quantiles: which of them are greater than a part of all (within 0.8 %).
- * Fields that are no numbers are counted apart, or left out.
+ * Fields that are not numbers are counted apart, or left out.
  */
 #include "csv.h"
 #include "floats.h"

@@ -132,7 +132,7 @@ DS_INLINE __u64 distance_f32(const ds_f32 *row, const ds_f32 *target, __u64 n, i
     return sum;
 }
 
-/* What all three do around their distance. */
+/* The common part of all three, around their distance. */
 #define KNN(type, distance_of)                                                              \
     __u64 n = args->row_len / sizeof(type), k = args->k;                                    \
     __u64 row_len = n * sizeof(type), rows, index;                                          \

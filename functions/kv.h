@@ -63,7 +63,7 @@ struct kv_pair {
     struct kv_value value;
 };
 
-/* What is given, in front of kv_range's pairs. */
+/* The head of the result, in front of kv_range's pairs. */
 struct kv_range_result {
     __u64 count;
     __u64 more;   /* 1: there was no room for all, or more than limit */
@@ -101,7 +101,7 @@ DS_INLINE void kv_ask(struct ds_traverse *t, __u64 pointer, __u64 len, __u32 coo
     t->nnext++;
 }
 
-/* What the node that was read says about `key`: a pointer with its mark, 0 when it is not there, or an error. */
+/* The answer for `key` of the node that was read: a pointer with its mark, 0 when it is not there, or an error. */
 DS_INLINE __s64 kv_find(const struct ds_traverse *t, __u64 key, __u64 *pointer, int *is_leaf)
 {
     const struct kv_node *node = t->data;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ndp_aggregate and ndp_filter: the near-data processing of ISP Agent's evaluation. Both read file 0 in units of a size; one
- * sums the integers that a part of each unit holds, the other finds the units that contain a pattern. What they find goes to
+ * sums the integers that a part of each unit holds, the other finds the units that contain a pattern. Their findings go to
  * the host, or to the file that was given to be written.
  *
  * So many units are read ahead as overlap says; they are looked at in the order of the file.

@@ -84,7 +84,7 @@ struct sst_get {
     struct sst_file file[];
 };
 
-/* What sst_get gives. */
+/* The result of sst_get. */
 struct sst_answer {
     __u32 outcome, reason;
     __u32 file; /* the one that decided */

@@ -44,7 +44,7 @@ struct view {
     __u8 *made; /* where it was decompressed to, if it was */
 };
 
-/* The entries of a block, and where they begin anew with a whole key. */
+/* The entries of a block, and where they begin again with a whole key. */
 struct block {
     const __u8 *bytes;
     __u32 end, restarts;
@@ -141,7 +141,7 @@ DS_INLINE __u32 decompress(const struct ds_traverse *t, const struct sst_file *f
     return 0;
 }
 
-/* What was read, if it is a block that can be believed. */
+/* The block that was read, if it is sound. */
 DS_INLINE __u32 view_block(const struct ds_traverse *t, const struct sst_file *file, struct view *view)
 {
     const __u8 *bytes = t->data;
@@ -294,7 +294,7 @@ DS_INLINE __u32 ask_footer(struct ds_traverse *t, __u32 index)
 
 /* ---- What a file is ------------------------------------------------------------------------- */
 
-/* Notes a place, which the index has if it is told. */
+/* Notes a place of the index, if there is one. */
 DS_INLINE __u32 note_index(struct sst_file *file, __u64 offset, __u64 len)
 {
     if (len > SST_BLOCK_LEN_MAX - TRAILER_LEN)
@@ -470,7 +470,7 @@ __s64 sst_facts(struct ds_traverse *t)
 
 /* ---- Looking up ----------------------------------------------------------------------------- */
 
-/* Ends with an answer. What the request was is written over. */
+/* Ends with an answer, which overwrites the request. */
 DS_INLINE __s64 answer(struct ds_traverse *t, __u32 outcome, __u32 reason, __u32 file)
 {
     struct sst_answer *answer = t->scratch;

@@ -203,7 +203,7 @@ static void warm(void)
 
     if (fd < 0)
         fail("open");
-    /* A loop device keeps the write error of whoever had it before us, and tells the next: not us. */
+    /* A loop device keeps the write error of its last user, and reports it to the next: not to us. */
     (void)!fsync(fd);
     if (plain.map && madvise(plain.map, plain.file_len, MADV_DONTNEED))
         fail("madvise");
@@ -242,7 +242,7 @@ static void go(void)
     if (plain.input && (plain.map ? msync(plain.map, plain.file_len, MS_SYNC) : fsync(plain.fd)))
         fail("flushing");
     double ended = seconds();
-    /* What a process has mapped, nobody can drop: other ways would find it in the cache. */
+    /* Nobody can drop pages that a process has mapped: other ways would find it in the cache. */
     if (plain.map && madvise(plain.map, plain.file_len, MADV_DONTNEED))
         fail("madvise");
     printf("{\"seconds\":%.6f,\"bytes\":%llu,\"result\":\"%016llx\",\"plans\":{}}\n", ended - started,

@@ -2,8 +2,8 @@
  *
  *     hosts URL COUNT SECONDS PAUSE_US
  *
- * prints, for each request, when it began and how long it took, in microseconds since the start that CLOCK_MONOTONIC tells in the
- * first line. A request that fails is told on standard error, and ends the program with 1.
+ * prints, for each request, when it began and how long it took, in microseconds since the start by CLOCK_MONOTONIC in the
+ * first line. A request that fails is reported on standard error, and ends the program with 1.
  */
 #include <inttypes.h>
 #include <libdiskside.h>

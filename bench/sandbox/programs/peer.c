@@ -5,7 +5,7 @@
  */
 #define SEC(name) static inline __attribute__((always_inline))
 #ifdef __bpf__
-/* What the sandbox gives by a helper, these engines do in a loop. */
+/* These engines do in a loop what the sandbox has helpers for. */
 #define ds_memset peer_memset
 #define ds_find peer_find
 #include "diskside.h"

@@ -69,7 +69,7 @@ typedef __u32 ds_f32;
 #define DS_WEAK __attribute__((weak))
 #define DS_INLINE static inline __attribute__((always_inline))
 
-/* What `--arg` shows and checks, written behind a member of the structure of the arguments. */
+/* Documentation and checks for `--arg`, written behind a member of the structure of the arguments. */
 #if defined(__has_attribute)
 #if __has_attribute(btf_decl_tag)
 #define DS_TAG(text) __attribute__((btf_decl_tag(text)))
@@ -91,13 +91,13 @@ typedef __u32 ds_f32;
 #define DS_ARG_RECORD_LEN DS_TAG("is:record_len") /* bytes of a record; 0: as if there were no such argument */
 
 /*
- * For a function to return, with an error such as DS_EINVAL: the message of its failure has the text, which stands there beside the
+ * For a function to return, with an error such as DS_EINVAL: the message of its failure has the text, beside the
  * function, the file and the place. It says what is wrong, and what to do.
  */
 #define DS_FAIL(error, text) ds_fail(error, text, sizeof(text) - 1)
 
 /*
- * What an object asks of its host, each at most once an object, at file scope. The section holds
+ * The requests of an object to its host, each at most once an object, at file scope. The section holds
  * records: type, length, payload. Native code has none.
  */
 #ifdef __bpf__
@@ -136,7 +136,7 @@ DS_NOTE(abi, 1, __u32 version;, DS_ABI_VERSION);
 #define DS_SPLIT_AFTER(delimiter) DS_NOTE(split, 4, __u32 how; __u32 arg;, 2, (__u8)(delimiter))
 #define DS_SPLIT_LINES DS_SPLIT_AFTER('\n')
 #define DS_SPLIT_BYTES DS_NOTE(split, 4, __u32 how; __u32 arg;, 3, 0) /* between any two bytes */
-/* A piece, but for the last, holds a multiple of so many records: bitmaps want 8. */
+/* Each piece except the last holds a multiple of so many records: bitmaps want 8. */
 #define DS_PIECE_RECORDS(records) DS_NOTE(piece, 7, __u32 multiple;, records)
 /*
  * Second, what becomes of the outputs: `combine/NAME` folds them, or they simply stand one after another.
@@ -181,7 +181,7 @@ struct ds_traverse {
     struct ds_next next[DS_NEXT_MAX]; /* one call for each read, in this order */
 };
 
-/* Of a function that reads and writes files itself (docs/kernels.md). It returns the length of its result. */
+/* The context of a function that reads and writes files itself (docs/kernels.md). It returns the length of its result. */
 struct ds_kernel {
     __u32 size, flags;
     const void *args;
@@ -204,7 +204,7 @@ struct ds_range {
     __u32 perm, nsid;
 };
 
-/* Of the standard Execute Program command. data is range[0]; the memory ranges follow from range[1] on. */
+/* The context of the standard Execute Program command. data is range[0]; the memory ranges follow from range[1] on. */
 struct ds_exec {
     __u32 size, nranges;
     __u64 cparam1, cparam2;
@@ -371,10 +371,10 @@ __s64 ds_pread(__u32 file, void *buf, __u64 len, __u64 offset);
 __s64 ds_pwrite(__u32 file, const void *buf, __u64 len, __u64 offset);
 /* Its present length in bytes. */
 __s64 ds_file_len(__u32 file);
-/* What was written before, and waited for, survives power loss: 0. */
+/* Bytes that were written before, and waited for, survive power loss: 0. */
 __s64 ds_sync(__u32 file);
 /*
- * Begin a read or a write of up to 512 KiB and return 0, while it goes on; DS_EAGAIN: as many as may be are under way. The
+ * Begin a read or a write of up to 512 KiB and return 0, while it runs; DS_EAGAIN: as many as may be are under way. The
  * bytes of a write are taken at once. Those of a read are in buf, which is not on the stack, when a wait has returned for
  * it, and not before. In which order those under way take place is not defined.
  */
@@ -386,7 +386,7 @@ __s64 ds_wait(__u64 cookie);
 __s64 ds_wait_any(__u64 *cookies, __s64 *results, __u64 n);
 
 /*
- * Floating point. These are no calls: each becomes one or two machine instructions. A NaN result is
+ * Floating point. These are not calls: each becomes one or two machine instructions. A NaN result is
  * always the same quiet NaN; rounding is to nearest, ties to even; nothing is fused or reordered.
  * Minimum and maximum are NaN when one operand is, with -0 below +0. Conversions to integers
  * truncate and saturate, and NaN gives 0. Comparisons are 1 or 0, and 0 with NaN.

@@ -121,7 +121,7 @@ static void write_file(char *path, size_t room, const char *where, const char *n
     assert(file && fwrite(bytes, 1, len, file) == len && !fclose(file));
 }
 
-/* What of its input a function is given. */
+/* The part of its input that a function gets. */
 static void inputs(ds_file *file, const char *here, ds_function *stats64) {
     struct stats s;
     const ds_file *all[] = { file };
@@ -226,7 +226,7 @@ static void sizes(ds_file *file, ds_function *stats64) {
     assert(!ds_result_bytes(NULL) && !ds_result_len(NULL) && !ds_result_parts(NULL) && !ds_result_log(NULL, 0));
 }
 
-/* What a function logs comes with its result. */
+/* A function's log comes with its result. */
 static void logs(ds_file *file, ds_function *talks) {
     for (int place = DS_HOST; place <= DS_DEVICE; place++) {
         ds_options options = { .size = sizeof options, .place = place };

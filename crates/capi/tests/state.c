@@ -108,7 +108,7 @@ int main(int argc, char **argv)
         ds_result_free(result);
     }
 
-    /* What was measured is there for the next session. */
+    /* Measurements are there for the next session. */
     ds_options automatic = { .size = sizeof(automatic) };
     uint64_t numbers[8];
     ds_function *stats = ds_function_find(session, "stats64");

@@ -1,4 +1,4 @@
-/* What the programs of the tests share. */
+/* The common part of the tests' programs. */
 #ifndef CHECK_H
 #define CHECK_H
 #include <fcntl.h>

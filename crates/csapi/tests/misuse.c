@@ -136,7 +136,7 @@ int main(int argc, char **argv) {
     run->CSFId = 99;
     IS(csQueueComputeRequest(run, NULL, NULL, NULL, NULL, NULL), CS_UNKNOWN_COMPUTE_FUNCTION);
 
-    /* What is refused. */
+    /* Calls that are refused. */
     CS_STREAM_HANDLE stream;
     IS(csAllocStream(device, CS_STREAM_COMPUTE_TYPE, &stream), CS_UNSUPPORTED);
     IS(csFreeStream(NULL), CS_UNSUPPORTED);
@@ -167,7 +167,7 @@ int main(int argc, char **argv) {
     IS(csQueueComputeRequest(run, NULL, NULL, NULL, NULL, NULL), CS_UNKNOWN_COMPUTE_FUNCTION);
     IS(csAllocMem(device, 64, NULL, &second, NULL), CS_INVALID_HANDLE);
 
-    /* What a CSx had was freed when it was closed. */
+    /* The resources of a CSx were freed when it was closed. */
     device = open_first();
     OK(csAllocMem(device, 64 << 20, NULL, &memory, NULL));
     OK(csCloseCSx(device));

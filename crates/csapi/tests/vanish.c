@@ -41,7 +41,7 @@ int main(int argc, char **argv) {
     fflush(stdout);
     HOLDS(getchar() == '\n');
 
-    /* What it had is gone, also now that it is there again. */
+    /* Its resources are gone, also now that it is there again. */
     IS(copy(CS_COPY_FROM_DEVICE, out, 0, bytes, sizeof bytes), CS_DEVICE_NOT_AVAILABLE);
     OK(csOpenCSx("near", NULL, &again));
     in = alloc(again, 4096);

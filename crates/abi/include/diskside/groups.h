@@ -6,7 +6,7 @@
  *     DS_GROUPS(cities, struct city, name)
  *
  *     struct cities table = {0};
- *     struct city *city = cities_at(&table, field);    a new one is zeroes but for its name
+ *     struct city *city = cities_at(&table, field);    a new one has its name, and zeroes
  *     if (!city) return table.error;                   -DS_E2BIG: a key that is too long; -DS_ENOMEM
  *     city->count++;
  *     ...

@@ -6,7 +6,7 @@
  *     DS_TABLE(shops, struct shop, id)
  *
  *     struct shops table = {0};
- *     struct shop *shop = shops_at(&table, id);        a new one is zeroes but for its number
+ *     struct shop *shop = shops_at(&table, id);        a new one has its number, and zeroes
  *     if (!shop) return table.error;                   -DS_ENOMEM
  *     struct shop *known = shops_find(&table, id);     NULL if there is none: the other side of a join
  *     ...

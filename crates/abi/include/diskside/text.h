@@ -25,7 +25,7 @@ DS_INLINE struct ds_text ds_text(const void *at, __u64 len)
     return (struct ds_text){(const char *)at, len};
 }
 
-/* Of a literal: ds_literal("price"). */
+/* The text of a literal: ds_literal("price"). */
 #define ds_literal(text) ds_text(text, sizeof(text) - 1)
 
 /* A member that holds text, up to its first zero byte, if it has one. */
@@ -181,7 +181,7 @@ DS_INLINE int ds_parse_i64(struct ds_text text, __s64 *value)
 
 /*
  * 1, and the value times 10^places, if the text is a decimal number such as -12, 3.25 or .5 and nothing else: money, without a
- * rounding error. 0 if it has more places than that which are not 0, or is too large for 64 bits. At most 18 places.
+ * rounding error. 0 if places beyond that are not 0, or is too large for 64 bits. At most 18 places.
  */
 DS_INLINE int ds_parse_decimal(struct ds_text text, int places, __s64 *value)
 {
@@ -285,7 +285,7 @@ DS_INLINE int ds_parse_double(struct ds_text text, double *value)
     return 1;
 }
 
-/* The next character of UTF-8; 0 when there is none left. What is none is one byte, U+FFFD. */
+/* The next character of UTF-8; 0 when there is none left. An invalid byte is U+FFFD. */
 DS_INLINE int ds_next_character(struct ds_text *rest, __u32 *character)
 {
     const __u8 *p = (const __u8 *)rest->at;

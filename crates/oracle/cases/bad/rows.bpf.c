@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Functions that are told the length of a record. */
+/* Functions with the length of a record as an argument. */
 #include "diskside.h"
 
 DS_CONCATENATE;

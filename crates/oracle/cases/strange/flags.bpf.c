@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each piece is told of its place. */
+/* The place of each piece, as the function sees it. */
 #include "diskside.h"
 
 DS_SPLIT_LINES;

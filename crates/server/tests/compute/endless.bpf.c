@@ -1,5 +1,5 @@
 /* An execution that lasts: each trip of its loop takes long, so the budget for some MiB of memory is enough for minutes.
- * What it computes leads to the next address, so no compiler finds a shorter way. */
+ * Its result is the next address, so no compiler finds a shorter way. */
 #include "diskside.h"
 
 #define TEN(x) x x x x x x x x x x

@@ -1,4 +1,4 @@
-/* What the tests execute over memory ranges. */
+/* The programs that the tests execute over memory ranges. */
 #include "diskside.h"
 
 /* Counts to the second parameter, then writes the first parameter to the start of each memory range.

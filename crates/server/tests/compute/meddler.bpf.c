@@ -1,4 +1,4 @@
-/* Changes what it is told about its ranges. */
+/* Changes the description of its ranges. */
 #include "diskside.h"
 
 SEC("exec/meddler")
