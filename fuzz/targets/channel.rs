@@ -1,4 +1,4 @@
-//! What comes over TLS before and after the handshake, of hosts and servers that have the key and of those that have none.
+//! Bytes over TLS before and after the handshake, of hosts and servers that have the key and of those that have none.
 #![no_main]
 
 #[path = "../../crates/tls/tests/support/mod.rs"]

@@ -10,7 +10,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// What kind of failure it was, the same wherever the function ran.
+/// The kind of failure, the same wherever the function ran.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub enum ds_failed {
@@ -220,7 +220,7 @@ pub(crate) fn guard_int(work: impl FnOnce() -> Result<isize, Failure>) -> isize 
 }
 
 fn run<T>(work: impl FnOnce() -> Result<T, Failure>) -> Result<T, isize> {
-    // What a panic leaves half done is in objects that their own locks guard.
+    // A panic may leave work half done in objects that their own locks guard.
     let failure = match catch_unwind(AssertUnwindSafe(work)) {
         Ok(Ok(done)) => {
             LAST.set(Last::default());

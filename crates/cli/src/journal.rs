@@ -144,7 +144,7 @@ mod tests {
         }
     }
 
-    /// What is said with an event, where the journal has this socket.
+    /// The lines of an event, where the journal has this socket.
     fn lines(journal: &Path) -> String {
         let lines = Lines::default();
         let to = lines.clone();

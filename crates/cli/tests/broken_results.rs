@@ -183,7 +183,7 @@ fn standard_input_and_output_that_are_closed_are_errors() {
         let (_, said) = shell(line);
         assert!(said.contains("this process was not started with that descriptor open for writing"), "{line}: {said}");
     }
-    // Who writes nothing there, and who discards it, is not told of it.
+    // A command that writes nothing there, or discards it, does not hear of it.
     for line in ["diskside run wc a.log --out counted >&-", "diskside run wc a.log >/dev/null"] {
         let (code, said) = shell(line);
         assert_eq!(code, Some(0), "{line}: {said}");

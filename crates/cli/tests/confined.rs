@@ -163,7 +163,7 @@ fn a_user_that_there_is_not_is_refused() {
     assert!(said.contains("there is no user `no-such-user` on this machine (useradd --system no-such-user"), "{said}");
 }
 
-/// Who is not root cannot become another user, and is confined all the same.
+/// A user other than root cannot become another user, and is confined all the same.
 #[test]
 fn a_server_of_anybody_is_confined() {
     let dir = directory_of(SOMEBODY);

@@ -76,7 +76,7 @@ impl Server {
         path
     }
 
-    /// Makes a file on the small disk. What was removed there takes its room until the target has closed it, which it does when
+    /// Makes a file on the small disk. A removed file takes its room until the target has closed it, which it does when
     /// it hears that its host has gone.
     fn put(&self, name: &str, bytes: &[u8]) {
         let (from, to) = (self.large(name, bytes).display().to_string(), self.at(&format!("data/{name}")));

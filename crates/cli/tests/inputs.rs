@@ -112,7 +112,7 @@ fn a_fifo_is_waited_for_until_somebody_writes() {
 fn waiting(args: &[&str]) -> (Child, std::process::ChildStdin) {
     let mut child = command(args).stdin(Stdio::piped()).spawn().expect("diskside runs");
     let pipe = child.stdin.take().expect("piped");
-    // What was written is read as soon as the function's input is wanted.
+    // The written bytes are read as soon as the function's input is wanted.
     rustix::io::write(&pipe, b"x").expect("room");
     common::until("it reads its input", || rustix::io::ioctl_fionread(&pipe).is_ok_and(|left| left == 0));
     (child, pipe)

@@ -228,7 +228,7 @@ fn the_helpers_of_a_target_are_listed_with_what_they_cost() {
     assert!(code == 2 && said.contains("--helpers grep: helpers are those of"), "{code}: {said}");
 }
 
-/// What another program of this host keeps at a target is cleared from the command line.
+/// The command line clears what another program of this host keeps at a target.
 #[test]
 fn a_named_state_is_cleared() {
     let world = World::new();

@@ -41,7 +41,7 @@ fn written(dir: &tempfile::TempDir, name: &str, bytes: impl AsRef<[u8]>) -> Path
     path
 }
 
-/// What `inspect` says of loops, without what depends on processor and clang.
+/// The report of `inspect` on loops, without the parts that depend on processor and clang.
 fn said(inspected: &str) -> String {
     let mut text = String::new();
     let mut skipping = false;

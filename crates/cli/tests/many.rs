@@ -273,7 +273,7 @@ fn a_pattern_that_means_nothing_is_told_as_ls_tells_it() {
     assert!(said.contains("find: there is no export `*`"), "{said}");
 }
 
-/// What is there by that very name is meant, whatever characters it has.
+/// A file of that very name is meant, whatever characters it has.
 #[test]
 fn a_file_whose_name_is_a_pattern_can_be_named() {
     let server = Server::start("");

@@ -95,7 +95,7 @@ __s64 fold(struct row *acc, __u64 acc_len, __u64 acc_cap, const struct row *part
 }
 "#;
 
-/// What one piece had counted was in the global when the next began, and in the sum as often as there were pieces after it.
+/// The count of one piece was in the global when the next began, and in the sum as often as there were pieces after it.
 #[test]
 fn a_global_begins_anew_with_each_piece() {
     let server = Server::start("");

@@ -13,7 +13,7 @@ const MIB: usize = 1 << 20;
 /// Far more than a pipe holds and a copy reads ahead.
 const LEN: usize = 48 * MIB;
 
-/// What a command gives whose server is started again when the first of its output has come.
+/// Runs a command whose server is started again when the first of its output has come.
 fn across_a_restart(args: &[&str], between: impl Fn(&Path)) -> (Output, Vec<u8>, Vec<u8>, String) {
     let mut server = Server::start("");
     let bytes = numbers(LEN as u64 / 8);

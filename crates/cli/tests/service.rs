@@ -320,7 +320,7 @@ fn get(address: &str, path: &str) -> String {
     reply
 }
 
-/// What reactors and hosts did reached only programs that embed the server.
+/// The counters of reactors and hosts reached only programs that embed the server.
 #[test]
 fn a_server_tells_prometheus_and_browsers_what_it_does() {
     let place = Place::new();

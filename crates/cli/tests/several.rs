@@ -47,7 +47,7 @@ impl Pair {
         Server::listening(&self.b, dir, ",ro", &[])
     }
 
-    /// What a command gives whose server is killed when the first of its output has come, while there is another one.
+    /// Runs a command whose server is killed when the first of its output has come, while there is another one.
     fn across(&mut self, args: &[&str], dir: &Path) -> (Output, Vec<u8>, Server) {
         let mut child = command(args).spawn().expect("diskside runs");
         let mut out = child.stdout.take().expect("piped");

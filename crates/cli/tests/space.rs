@@ -156,7 +156,7 @@ fn quotas_change_while_it_serves_and_what_hosts_hold_outlives_a_server() {
     write_config(world.dir.path(), "[[quota]]\nof = ['ann']\nspace = '1MiB'\n");
     world.process.signal(Signal::HUP);
     until("it may have more", || copy(&world, "b") == 0);
-    // Who has more than it may have now keeps it, and gets no more.
+    // A host that has more than it may have now keeps it, and gets no more.
     write_config(world.dir.path(), QUOTA);
     world.process.signal(Signal::HUP);
     until("it may have less", || copy(&world, "c") != 0);

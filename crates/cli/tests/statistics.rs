@@ -1,4 +1,4 @@
-//! What a target did, as `functions`, `top` and `metrics` tell it.
+//! The statistics of a target, as `functions`, `top` and `metrics` show them.
 
 mod common;
 
@@ -11,7 +11,7 @@ use common::{Process, Server, diskside, good, json, numbers, until};
 fn a_target_tells_its_functions_and_what_it_did() {
     let server = Server::start("");
     server.file("n.u64", &numbers(1000));
-    // Who looks whether a file is compressed, or has a header, reads of it.
+    // A look whether a file is compressed, or has a header, reads some of it.
     let as_it_is = ["--decompress", "none", "--header", "none"];
     good(&[&["run", "stats64", &server.at("n.u64"), "--where", "device"][..], &as_it_is].concat());
     let functions = json(&["functions", server.target()]);
@@ -58,7 +58,7 @@ fn how_much_is_read_ahead_is_asked_for_and_told() {
     assert!(code == 2 && said.contains("65 is not in 0..=64"), "{said}");
 }
 
-/// What a target's configuration says holds for calls that ask for nothing else.
+/// The settings of a target's configuration hold for calls that ask for nothing else.
 #[test]
 fn a_target_is_configured_with_how_much_is_read_ahead() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -77,7 +77,7 @@ fn a_target_is_configured_with_how_much_is_read_ahead() {
     assert!(code == 2 && said.contains("compute.depth: 65 is not between 0 and 64"), "{code}: {said}");
 }
 
-/// What a function made was counted before folding on this machine, and after it at a device.
+/// A function's output was counted before folding on this machine, and after it at a device.
 #[test]
 fn output_is_counted_before_it_is_folded_on_both_sides() {
     let server = Server::start("");

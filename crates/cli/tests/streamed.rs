@@ -67,7 +67,7 @@ fn a_result_of_any_length_is_printed_in_little_memory() {
         let output = child.wait_with_output().expect("ends");
         assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(0), ""), "{args:?}");
         assert_eq!(at, LONG, "{args:?}");
-        // What is fetched from a server to run here is kept for the next run, as much as fits.
+        // Bytes that are fetched from a server to run here are kept for the next run, as many as fit.
         let is_kept = args.contains(&"host") || !args.contains(&"device") && args[4].starts_with("diskside:");
         assert!(is_kept || peak < MEMORY_MAX_KIB, "{args:?}: {peak} KiB");
     }

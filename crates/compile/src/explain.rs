@@ -1,13 +1,14 @@
-//! What clang says of C that eBPF does not have, in words that name the place, the cause and the remedy.
+//! Translates clang's messages about C that eBPF does not have, into words that name the place, the cause and the
+//! remedy.
 
 use std::collections::BTreeSet;
 
 /// How clang begins its message about a stack that is too large, in all versions.
 const STACK: &str = "Looks like the BPF stack limit";
 
-/// What clang says when it does not know the option for larger stacks.
+/// Clang's message when it does not know the option for larger stacks.
 pub(super) const NO_STACK_OPTION: &str = "Unknown command line argument '-bpf-stack-size";
-/// What clang says when it does not know the newest instruction set.
+/// Clang's message when it does not know the newest instruction set.
 pub(super) const NO_V4: &str = "unknown target CPU 'v4'";
 /// How LLVM begins when bitcode is not for it to read.
 const BITCODE: [&str; 3] = ["Unknown attribute kind", "Invalid record", "Invalid value"];
@@ -152,7 +153,7 @@ impl Problem {
     }
 }
 
-/// What to write instead of a header of the C library, which needs others that there are for machines alone.
+/// The replacement of a header of the C library, which needs others that exist for machines alone.
 fn c_library(stderr: &str) -> Option<String> {
     let (_, from) = stderr.split_once("In file included from ")?;
     let (place, rest) = from.split_once(":\n")?;
@@ -167,7 +168,7 @@ fn c_library(stderr: &str) -> Option<String> {
 /// How operations that eBPF lacks come about.
 const LOWERING: &str = "diskside-llvm makes it: install LLVM 19 (scripts/setup --for llvm), then make install";
 
-/// What a line of clang's output says, if it is about something that eBPF does not have.
+/// The problem in a line of clang's output, if it is about something that eBPF does not have.
 fn problem_of(line: &str) -> Option<(SourcePlace, Problem)> {
     if let Some((_, rest)) = line.split_once("Unsupport signed division for DAG: ") {
         // clang before 19 ends with an error of its own: `…, FILE:LINE:COLUMNPlease convert to unsigned div/mod.`

@@ -373,7 +373,7 @@ mod tests {
         (dir, path)
     }
 
-    /// What is said of a function without the child that lowers, as users see it.
+    /// The error for a function without the child that lowers, as users see it.
     fn refused(body: &str) -> String {
         let (_dir, path) = source("struct big { __u64 v[400]; };", body);
         let error =

@@ -97,7 +97,7 @@ pub struct ConfigProblem {
 }
 
 impl ComputeSettings {
-    /// What `flags` say, and where they say nothing what is written here.
+    /// The settings of `flags`, and where they say nothing those of this configuration.
     pub fn overridden_by(self, flags: Self) -> Self {
         Self {
             enabled: flags.enabled.or(self.enabled),

@@ -133,7 +133,7 @@ impl Association {
 
     // -- commands -----------------------------------------------------------------------------------------------------
 
-    /// Takes a command. What is answered at once on the caller's connection is put into `here`.
+    /// Takes a command. Answers that are ready at once on the caller's connection are put into `here`.
     pub fn command(self: &Arc<Self>, now: Instant, command: Command, here: &mut Answers) {
         if self.context.memory().is_some_and(|standard| standard.takes(&command.sqe, command.admin)) {
             return self.standard(command, here);

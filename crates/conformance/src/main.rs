@@ -34,7 +34,7 @@ struct Cli {
     /// Print the disassembled program to standard error
     #[arg(long)]
     debug: bool,
-    /// What runs the program
+    /// Tier that runs the program
     #[arg(long, value_enum, default_value_t = TierName::Interp)]
     tier: TierName,
 }

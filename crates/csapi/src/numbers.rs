@@ -127,7 +127,7 @@ pub const CS_FILE_SYSTEMS_SUPPORTED: CS_LIBRARY_SUPPORT = 1;
 /// Which kind of plugin.
 pub type CS_PLUGIN_TYPE = i32;
 
-/// What is done to memory when it is allocated, initialised or freed.
+/// How memory is treated when it is allocated, initialised or freed.
 pub type CS_FDM_FLAG_TYPE = i32;
 /// It is zeroed.
 pub const CS_FDM_CLEAR: CS_FDM_FLAG_TYPE = 1;

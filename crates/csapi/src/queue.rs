@@ -138,7 +138,7 @@ impl Teller {
 }
 
 impl Request {
-    /// Does it. What it used is free, and its handle is none any more, when this returns.
+    /// Does it. Its resources are free, and its handle is invalid, when this returns.
     fn carry_out(&self, number: usize) -> Done<u64> {
         let lock = || self.task.lock().unwrap_or_else(PoisonError::into_inner);
         let task = lock().clone();
@@ -237,7 +237,7 @@ pub extern "C" fn csAbortRequest(ReqHandle: CS_REQ_HANDLE) -> CS_STATUS {
     })
 }
 
-/// What csHelperSetComputeArg calls, with its values as numbers.
+/// The function behind csHelperSetComputeArg, with its values as numbers.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn csHelperSetComputeArgValues(
     ArgPtr: *mut CsComputeArg,

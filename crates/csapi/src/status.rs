@@ -280,7 +280,7 @@ pub(crate) fn guard(work: impl FnOnce() -> Done<CS_STATUS>) -> CS_STATUS {
     }
 }
 
-/// Runs work; a panic is a failure. What it leaves half done is in objects that their own locks guard.
+/// Runs work; a panic is a failure. Work that is left half done is in objects that their own locks guard.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Done<T>) -> Done<T> {
     catch_unwind(AssertUnwindSafe(work))
         .unwrap_or_else(|_| Err(Failure::new(CS_FATAL_ERROR, "this is a bug in libdiskside_csapi: see standard error")))

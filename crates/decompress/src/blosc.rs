@@ -12,7 +12,7 @@ use shuffle::{bit_unshuffle, unshuffle};
 const HEADER_LEN: usize = 16;
 /// The version that all of C-Blosc 1 writes.
 const VERSION: u8 = 2;
-/// What the flags say of the bytes, and where in them the compressor's number is.
+/// The meaning of the flags, and where in them the compressor's number is.
 const BYTES_SHUFFLED: u8 = 1 << 0;
 const COPIED: u8 = 1 << 1;
 const BITS_SHUFFLED: u8 = 1 << 2;

@@ -135,7 +135,7 @@ impl ChunkDecoder {
     ) -> Result<&'a [u8], ChunkDamage> {
         let Self { rooms: [first, second], blosc, zstd, gzip } = self;
         let (mut from, mut to) = (first, second);
-        // What is decoded so far is still in the bytes that were given.
+        // The bytes that were decoded so far are still in those that were given.
         let mut given = Some(bytes);
         for (index, codec) in codecs.codecs.iter().enumerate() {
             let input = given.unwrap_or(&from[..]);
@@ -252,7 +252,8 @@ fn zstd_at_once(
     })
 }
 
-/// 1.7 times as fast as by steps. What is not one whole member goes through the steps again, which also say what is wrong with it.
+/// 1.7 times as fast as by steps. Input that is not one whole member goes through the steps again, which also say what
+/// is wrong with it.
 fn gzip_of(
     gzip: &mut Option<libdeflater::Decompressor>,
     bytes: &[u8],

@@ -124,7 +124,7 @@ enum Inner {
     Zstd(Zstandard),
 }
 
-/// What is wrong with the input of a step, and after how many bytes of it.
+/// The error in the input of a step, and after how many bytes of it.
 struct Wrong {
     read: usize,
     what: String,

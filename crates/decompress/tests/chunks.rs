@@ -158,8 +158,8 @@ fn what_is_wrong_is_told() {
     assert!(decode(&[ChunkCodec::Gzip], 3_000, &padded).is_ok(), "zeroes are what tapes have");
 }
 
-/// One member is decoded at once by a library that looks no further than its end. What follows it counts, too, even if it ends
-/// as the member does.
+/// One member is decoded at once by a library that looks no further than its end. Bytes behind it count, too, even if
+/// they end as the member does.
 #[test]
 fn members_of_gzip_that_follow_one_another_are_one_chunk() {
     let (first, second) = (numbers(3_000), numbers(700));

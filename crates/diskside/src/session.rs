@@ -105,7 +105,7 @@ pub struct SessionOptions {
     pub mounted_volumes: Vec<Url>,
     /// How sure a function over a file on a mounted volume has to be of the file's blocks.
     pub mounted_proof: Proof,
-    /// What reads and writes the files of this machine that the session opens.
+    /// The instances that read and write the files of this machine that the session opens.
     pub instances: InstanceConfig,
 }
 

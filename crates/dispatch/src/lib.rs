@@ -270,8 +270,8 @@ impl Dispatcher {
         self.observe_among(id, observation, 1.0);
     }
 
-    /// The same of one that shared its side: `at_once` calls of the caller ran there on the average while it did, itself
-    /// included. What it took says how fast the side is for all of them, and little of a call that runs alone.
+    /// The same of one that shared its side: `at_once` calls of the caller ran there on the average while it did,
+    /// itself included. Its time says how fast the side is for all of them, and little of a call that runs alone.
     pub fn observe_among(&mut self, id: PairId, observation: &Observation, at_once: f64) {
         if at_once >= CROWDED {
             let (side, shared) = (observation.side as usize, observation.shared_by(at_once));

@@ -252,7 +252,7 @@ impl Pair {
         let mut host = self.costs(Side::Host, host_moves > 0.0)?;
         let device = self.costs(Side::Device, device_moves > 0.0)?;
         if request.direction == Direction::Write && self.sides[Side::Host as usize].output.count() == 0 {
-            // What the host puts out takes the link that the device's input took, and the device's medium.
+            // The host's output takes the link that the device's input took, and the device's medium.
             host.output_s_per_byte = device.input_s_per_byte + device.output_s_per_byte;
         }
         let [host_waiting_s, device_waiting_s] = waiting_s;

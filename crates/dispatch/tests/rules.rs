@@ -146,7 +146,7 @@ fn a_device_that_others_keep_busy_is_left_to_them_until_it_is_free() {
     assert_eq!(dispatcher.decide(PAIR, &request, &conditions(&waits)).plan, Plan::Device);
 }
 
-/// What others make calls wait is a part of the time of each turn, so long requests wait longer.
+/// The waits for others' calls are a part of the time of each turn, so long requests wait longer.
 #[test]
 fn waits_are_of_turns_and_one_of_three_is_not_heard() {
     let mut waits = Waits::default();

@@ -1,4 +1,4 @@
-//! What an encoder writes a decoder reads, however the stream is split.
+//! A decoder reads what an encoder writes, however the stream is split.
 
 mod support;
 

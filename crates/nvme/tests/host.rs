@@ -1,4 +1,4 @@
-//! What a host answers to what a controller should not send, and how commands end.
+//! A host's answers to messages that a controller should not send, and how commands end.
 
 mod support;
 

@@ -42,7 +42,7 @@ pub enum Ask {
         /// Below the URL.
         path: String,
     },
-    /// What is at a path, and the first bytes of it, if it is an object.
+    /// The metadata at a path, and the first bytes, if it is an object.
     First {
         /// Below the URL.
         path: String,
@@ -88,7 +88,7 @@ pub struct Reply {
     pub data_len: u32,
 }
 
-/// What is known of an object, or of the keys that begin in the same way.
+/// The metadata of an object, or of the keys that begin in the same way.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// Which of the two.

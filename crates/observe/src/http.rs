@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// A request's head is no longer.
 const HEAD_LEN_MAX: usize = 8 << 10;
 const HEADERS_MAX: usize = 64;
-/// Who sends or takes nothing for so long holds nobody up any more.
+/// A peer that sends or takes nothing for so long is disconnected.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// From a failure to the next connection.
 const PAUSE: Duration = Duration::from_millis(20);

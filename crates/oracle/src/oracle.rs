@@ -243,7 +243,7 @@ impl Oracle {
             // Of another case it would be another text.
             return found;
         }
-        // What is chosen by measuring may be chosen otherwise at times.
+        // A choice by measurement may be another at times.
         let ways: Vec<Way> = found.way.map_or_else(Vec::new, |way| vec![way; 3]);
         let mut left = SHRINKS_MAX;
         while let Some(smaller) = smaller(&found.case).into_iter().find_map(|case| {

@@ -96,7 +96,7 @@ impl Way {
         if case.inputs.len() > 1 {
             ways.push(Self::Apart);
         }
-        // What traces tells how long its file is, and of what is decompressed nobody knows before its end.
+        // Traces have the length of a file, and the length of decompressed bytes is unknown before their end.
         if case.is_packed() && matches!(case.origin, Origin::Shipped(_)) {
             ways.push(Self::Unpacked);
         }

@@ -1,4 +1,4 @@
-//! What a program that traces tells of its calls, and what it should have told.
+//! The calls that a program traces, and those that it should have traced.
 
 use crate::rule::Piece;
 

@@ -112,7 +112,7 @@ fn set(options: &mut RunOptions, name: &str, value: &Bound<'_, PyAny>) -> PyResu
     Ok(())
 }
 
-/// What Python says of a number that does not fit, or of a value of another type, does not say of which option.
+/// Python's error for a number that does not fit, or for a value of another type, does not name the option.
 fn named(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
     let py = value.py();
     if !error.is_instance_of::<PyOverflowError>(py) && !error.is_instance_of::<PyTypeError>(py) {

@@ -96,7 +96,7 @@ pub struct Counters {
     pub fallbacks: BTreeMap<&'static str, u64>,
 }
 
-/// What became of an attempt to read without RocksDB's own reads.
+/// The outcome of an attempt to read without RocksDB's own reads.
 #[derive(Debug)]
 pub enum Tried {
     /// The value, or that there is none.
@@ -113,7 +113,7 @@ pub struct Local {
     began: Option<Instant>,
 }
 
-/// What became of a read that was not answered from RocksDB's memory.
+/// The outcome of a read that was not answered from RocksDB's memory.
 enum Cold<'a> {
     Known(Option<Vec<u8>>),
     Asked(Box<Asked<'a>>),

@@ -1,4 +1,4 @@
-//! What holds for compiled code besides giving the interpreter's results.
+//! The properties of compiled code besides giving the interpreter's results.
 
 use diskside_sbpf::activation::{Activation, ActivationOptions, Code, Limits, Mappings, Program, Tier};
 use diskside_sbpf::asm::assemble;

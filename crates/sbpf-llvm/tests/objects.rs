@@ -1,4 +1,5 @@
-//! What an object may bring and refer to, and what the real compiler gives up before it reads.
+//! The sections and references that an object may have, and the privileges that the real compiler drops before it
+//! reads.
 #![cfg(feature = "compiler")]
 
 use diskside_sbpf_llvm::wire::Answer;

@@ -318,7 +318,7 @@ fn entrances(program: &Program) -> Vec<usize> {
     (0..func.blocks.len()).filter(|&b| takes(&func.blocks[b])).collect()
 }
 
-/// What comes out over an input of `len` bytes, and what if guards that can be passed by end the program instead.
+/// The outcome over an input of `len` bytes, and the one where guards that can be passed by end the program instead.
 fn without_guards_of_loops_inside(program: &Arc<Program>, len: usize) -> (Outcome, Outcome) {
     let mut module = Module::clone(program.optimised());
     for b in entrances(program) {

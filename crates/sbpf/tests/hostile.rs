@@ -361,8 +361,8 @@ fn functions_without_symbols() {
     assert_eq!(image.programs[0].name, "bare");
 }
 
-/// Sources of other systems name their sections as they like, or leave their entry point in `.text`. Who loads such an object
-/// at a target has no `--kind` to say what it is.
+/// Sources of other systems name their sections as they like, or leave their entry point in `.text`. A user who loads
+/// such an object at a target has no `--kind` to say what it is.
 #[test]
 fn a_note_gives_the_kind_of_programs_whose_section_names_none() {
     let note = |kind: u8| [5, 0, 4, 0, kind, 0, 0, 0];

@@ -140,7 +140,7 @@ fn mutations_neither_panic_nor_eat_memory() {
     assert!(loaded > 20 && refused > 20, "{loaded} loaded, {refused} refused");
 }
 
-/// What later stages rely on, and that they take it without a panic.
+/// Checks the conditions that later stages rely on, and that they take it without a panic.
 fn check_image(image: Image, helpers: &Arc<HelperSet>) {
     let mut next = 0;
     for (index, f) in image.functions.iter().enumerate() {

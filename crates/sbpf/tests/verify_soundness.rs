@@ -39,7 +39,7 @@ fn proofs_hold_in_every_run() {
     assert!(seen.calls > 500 && seen.helpers > 500, "{seen:?}");
 }
 
-/// What happened, so that the test knows that it tested something.
+/// Counts events, so that the test knows that it tested something.
 #[derive(Default, Debug)]
 struct Seen {
     accepted: usize,

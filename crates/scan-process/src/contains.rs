@@ -14,8 +14,9 @@ struct Known {
     hit: usize,
 }
 
-/// Searches from text to text, and across all that have nothing to the next that has: most texts of a column lie one after
-/// another. What lies before the point that the search has come to is looked at by itself, so no byte is searched twice that way.
+/// Searches from text to text, and across all that have nothing to the next that has: most texts of a column lie one
+/// after another. Bytes before the point that the search has come to are looked at by themselves, so no byte is
+/// searched twice that way.
 pub(crate) fn contains(array: &StringViewArray, wanted: &Finder<'_>) -> BooleanBuffer {
     let mut known: Vec<Option<Known>> = vec![None; array.data_buffers().len()];
     let wanted_len = wanted.needle().len();

@@ -119,7 +119,7 @@ impl CsvFile {
         }
     }
 
-    /// What is wrong with the first of these rows that cannot be parsed.
+    /// The error of the first of these rows that cannot be parsed.
     fn wrong_value(&self, needed: &Needed, rows: Range<usize>, schema: &Arc<Schema>) -> String {
         for row in rows {
             let (line, start) = needed.rows[row];

@@ -57,7 +57,7 @@ impl ParquetFile {
         let metadata = Arc::new(ParquetMetaDataReader::decode_metadata(&footer).map_err(told)?);
         let written = ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()).map_err(told)?;
         let options = ArrowReaderOptions::new().with_schema(Arc::new(physical(written.schema())));
-        // What cannot be read in the fastest types is read as it was written.
+        // Columns that cannot be read in the fastest types are read as they were written.
         let metadata = ArrowReaderMetadata::try_new(metadata, options).unwrap_or(written);
         let of_file = metadata.metadata().file_metadata().schema_descr();
         let mut leaves: Vec<Option<usize>> = vec![None; metadata.schema().fields().len()];

@@ -110,7 +110,7 @@ pub(crate) use with_exact;
 impl Number {
     /// A column.
     pub(crate) fn column(slot: usize, class: Class, data_type: &DataType) -> Self {
-        // What a file holds may be more than its decimals' precision says.
+        // The values in a file may exceed the precision of its decimals.
         let bits = match data_type {
             DataType::Decimal128(..) => 127,
             DataType::UInt64 => 64,
@@ -218,7 +218,7 @@ impl Narrow {
 }
 
 impl Digits {
-    /// What a value of them has at most, if it is known to be narrow.
+    /// The bits of a value of them at most, if it is known to be narrow.
     fn bits(&self) -> Option<u32> {
         match self {
             Self::Same(value) => {

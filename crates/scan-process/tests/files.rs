@@ -121,8 +121,8 @@ fn null_is_neither_in_nor_out() {
     assert_eq!((count("1 < 2"), count("null")), (4000, 0));
 }
 
-/// `arrow-rs` panics on some damaged files (and on 44 of the first 4,500 that were tried): such a panic, like a damaged page,
-/// is an error of that scan. What comes of a file that is changed where nobody looks is a result.
+/// `arrow-rs` panics on some damaged files (and on 44 of the first 4,500 that were tried): such a panic, like a damaged
+/// page, is an error of that scan. A file that is changed where nobody looks gives a result.
 #[test]
 fn damaged_files_end_their_scan_with_a_message() {
     let directory = tempfile::tempdir().unwrap();

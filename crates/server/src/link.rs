@@ -57,7 +57,7 @@ struct Side {
 }
 
 impl LoopEnd {
-    /// Who to wake when bytes came, when there is room to write again, and when the other end is gone.
+    /// Sets the waker for bytes that came, for room to write again, and for the other end's going.
     pub fn set_waker(&self, waker: Waker) {
         let mut sides = self.lock();
         let ready = !sides[self.side].incoming.is_empty() || sides[1 - self.side].gone;

@@ -32,7 +32,7 @@ impl Notices {
         if peers.len() >= PEERS_MAX && !peers.contains_key(host) {
             peers.retain(|_, told| now < told.since + WINDOW);
         }
-        // What comes from more addresses than these shares the lines of one.
+        // Notices of more addresses than these share the lines of one.
         let name = if peers.len() < PEERS_MAX || peers.contains_key(host) { host } else { "" };
         let told = peers.entry(name.to_owned()).or_insert(Told { since: now, lines: 0, left_out: 0 });
         if now >= told.since + WINDOW {

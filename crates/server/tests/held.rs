@@ -26,7 +26,7 @@ const MIB: usize = 1 << 20;
 const KEPT_MAX: u64 = 14 << 20;
 const URGENT: u64 = 2 << 20;
 const OTHER: &str = "nqn.2026-11.org.example:other";
-/// What an open tag is charged beside its request, a source, and any part of a stream.
+/// The charge of an open tag beside its request, a source, and any part of a stream.
 const TAG: u64 = 8 << 10;
 const ENDPOINT: u64 = 160;
 const PART: u64 = 128;

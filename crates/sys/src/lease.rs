@@ -147,7 +147,7 @@ impl Listener {
             let mut set = std::mem::zeroed::<libc::sigset_t>();
             libc::sigemptyset(&raw mut set);
             libc::sigaddset(&raw mut set, signal);
-            // What the kernel sends when the queue of real-time signals is full.
+            // The kernel's signal when the queue of real-time signals is full.
             libc::sigaddset(&raw mut set, libc::SIGIO);
             let errno = libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
             if errno != 0 {

@@ -30,7 +30,7 @@ pub fn input_was_closed() -> bool {
     INPUT_WAS_CLOSED.load(Ordering::Relaxed)
 }
 
-/// What a program says of standard output that was closed, and what to do.
+/// The error of a program whose standard output was closed, with the remedy.
 pub const OUTPUT_IS_CLOSED: &str = "standard output is closed: to discard it, send it to /dev/null";
 
 /// Whether standard output was closed when the process began.

@@ -1,4 +1,4 @@
-//! What functions read of a volume or of an export, counted and timed where it is read.
+//! Reads of functions from a volume or an export, counted and timed where they happen.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -70,7 +70,7 @@ impl Volume {
         Self { read_only: true, ..self }
     }
 
-    /// Lets go of a range of [`guards`](Self::guards). What was kept of a range that could be written is dropped first.
+    /// Releases a range of [`guards`](Self::guards). Cached blocks of a range that could be written are dropped first.
     pub fn release(&self, range: Range<u64>, mode: Mode) {
         if mode == Mode::Exclusive {
             if let Some(cache) = self.kept_in.get() {

@@ -126,7 +126,7 @@ impl VolumeFile {
             Err(hold) => return Begun::Busy { access, hold },
         };
         if !is_whole {
-            // What is around them is read, and written again, while nobody else has it.
+            // The bytes around them are read, and written again, while nobody else has them.
             let written = write_held(&self.volume, offset, &access.buffer);
             return done(written.map(|()| len as u64), access.buffer, Duration::ZERO, hold);
         }

@@ -123,7 +123,7 @@ fn once(
     place: Where,
     len: u64,
 ) -> Result<(Duration, Vec<u8>), Failure> {
-    // What was fetched the turn before would make a link without end of it.
+    // Bytes that were fetched the turn before would make the link look endless.
     session.drop_cache();
     let options = RunOptions { place, length: Some(len), ..RunOptions::default() };
     let began = Instant::now();

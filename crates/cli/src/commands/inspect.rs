@@ -41,7 +41,7 @@ pub(crate) struct Inspect {
     json: bool,
 }
 
-/// What LLVM made of the loops of each program, by their first instruction.
+/// The outcome of LLVM for the loops of each program, by their first instruction.
 type Outcomes = BTreeMap<u32, Outcome>;
 
 impl Inspect {

@@ -282,7 +282,7 @@ impl Run {
             if !(options.fold && function.combine().is_some()) {
                 return session.run(files, function, args, options, Some(shown)).map_err(run_failure);
             }
-            // What is folded is one short result, which both sides can work on at once.
+            // A folded result is short, and both sides can work on it at once.
             let ran = session.run(files, function, args, options, None).map_err(run_failure)?;
             return shown.write_all(&ran.result).map(|()| ran).map_err(Failure::Output);
         };

@@ -114,7 +114,7 @@ pub fn command(args: &[&str]) -> Command {
     command
 }
 
-/// What a command ends with whose standard input is a pipe of these bytes.
+/// Runs a command whose standard input is a pipe of these bytes.
 pub fn fed(args: &[&str], bytes: &[u8]) -> Output {
     let mut child = command(args).stdin(Stdio::piped()).spawn().expect("diskside runs");
     let (mut pipe, bytes) = (child.stdin.take().expect("piped"), bytes.to_vec());

@@ -1,4 +1,4 @@
-//! What a call works with, and who hears of its bytes and its end.
+//! The context of a call, and the interface of those who hear of its bytes and its end.
 
 use std::cell::RefCell;
 use std::fmt;

@@ -75,7 +75,7 @@ impl Write for ResultWriter<'_> {
                 return Err(self.fail(trailer::simple(Outcome::Cancelled, "the call was cancelled")));
             }
             let unclaimed = events.unclaimed(tag);
-            // What is there may be too little for the Receive that waits for it.
+            // The bytes that are there may be too few for the Receive that waits for them.
             let is_short = unclaimed == 0 || events.is_short(tag);
             if is_short || unclaimed + bytes.len() as u64 <= RESULT_AHEAD {
                 break;

@@ -1,4 +1,4 @@
-//! What a call did, as spans of the trace that its host wants it to be a part of.
+//! The spans of a call, in the trace of its host.
 
 use std::time::{Duration, SystemTime};
 

@@ -74,7 +74,7 @@ pub struct Start<W> {
     pub send_len: u32,
     /// Where the host's stream arrives.
     pub input: Arc<InputQueue>,
-    /// What tells the call to stop, and that bytes of its result were taken.
+    /// Stops the call, and hears that bytes of its result were taken.
     pub control: Arc<Control>,
     /// What the request is charged to.
     pub holding: Option<Holding>,
@@ -342,7 +342,7 @@ impl<W: Copy + PartialEq> Tags<W> {
     /// The request of `start` was found good and its job made.
     pub fn accepted(&mut self, tag: u64, waiter: Waiter<W>, send_len: u32) {
         self.answer_waiting(waiter, Answer::success().with_result(send_len.into()));
-        // What has no job of its own, a file operation, may have ended already.
+        // A file operation, which has no job of its own, may have ended already.
         let Some(open) = self.open.get_mut(&tag).filter(|open| open.phase == Phase::Starting) else { return };
         open.phase = Phase::Running;
         // Input that came before.

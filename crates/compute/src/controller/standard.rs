@@ -102,7 +102,7 @@ impl Association {
             let mut answer = guarded(|| Standard::run(&me.context, &command)).unwrap_or_else(Into::into);
             drop(command);
             let len = answer.uncharged_len();
-            // What an admin command says waits for nobody who reads nothing.
+            // The answer to an admin command does not wait for a host that reads nothing.
             if !admin && len > SHORT_LEN_MAX {
                 match me.context.hold_until(len + PART_BYTES, until, || cancel.is_cancelled(), || true) {
                     Ok(holding) => answer.charge(holding),

@@ -92,7 +92,7 @@ struct Batch {
 }
 
 impl FilesByPath {
-    /// What was found and not used yet, and what is being looked up.
+    /// The files that were found and not used yet, and those that are being looked up.
     pub(crate) const MEMORY_BYTES: u64 =
         2 * (BATCH_BYTES + SHORT_FILE_LEN_MAX + BATCH_FILES * PATH_LEN_MAX) as u64 + 2 * STREAM_BYTES as u64;
 
@@ -175,7 +175,7 @@ impl FilesByPath {
         matches!(&self.kept, Kept::Whole(Some(asked)) if by.contains(&asked.by))
     }
 
-    /// What begins with a header that the function is not given is for the host to look at.
+    /// A file that begins with a header that the function does not get is for the host to look at.
     fn check_header(&self, name: &str, head: &[u8]) -> Result<(), ReadError> {
         let asks = self.is_compressed(&[CompressedBy::AnyWithoutHeader]);
         if !asks || !head.starts_with(NPY_MAGIC) {

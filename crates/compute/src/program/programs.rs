@@ -474,7 +474,7 @@ impl Programs {
         }
     }
 
-    /// What `host` may run, for the directory, and the generation of that.
+    /// The programs that `host` may run, for the directory, and the generation of that.
     pub fn directory(&self, host: &str, may_run: impl Fn(&LoadedProgram) -> bool) -> (u64, Vec<ProgramEntry>) {
         let table = self.lock();
         let entries = (0..).zip(&table.slots).filter_map(|(pind, slot)| {

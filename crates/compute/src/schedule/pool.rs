@@ -223,7 +223,7 @@ impl Inner {
                 self.working.fetch_sub(1, Ordering::Relaxed);
                 state = self.lock();
                 state.queues.done(host, class, memory);
-                // What it used may be what another host's call, or the next of this one, waits for.
+                // Another host's call, or the next of this one, may wait for its memory.
                 self.changed.notify_one();
                 continue;
             }

@@ -27,11 +27,11 @@ use std::time::{Duration, Instant};
 
 use diskside_rights::{HostQuota, Scarce};
 
-/// What a part of a request or of a result takes beside its bytes, at most.
+/// The memory of a part of a request or of a result beside its bytes, at most.
 pub(crate) const PART_BYTES: usize = 128;
 /// The memory of an open tag beside its request: its state, and its trailer with the lines that the program logged.
 pub(crate) const TAG_BYTES: usize = 8 << 10;
-/// What a source or a sink of a request takes once it was looked up, beside its bytes in the request.
+/// The memory of a source or a sink of a request once it was looked up, beside its bytes in the request.
 pub(crate) const ENDPOINT_BYTES: usize = 160;
 /// A host's stream may be ahead of its call by this part of what is left.
 const AHEAD_PARTS: u64 = 8;

@@ -1,4 +1,4 @@
-//! What Identify and the log pages say of programs, memory and range sets.
+//! Identify and the log pages of programs, memory and range sets.
 
 use diskside_nvme::Status;
 use diskside_nvme::wire::memory::{

@@ -28,7 +28,7 @@ pub(crate) struct Statistics {
     functions: Mutex<Functions>,
 }
 
-/// What is the same function wherever it was loaded, and stays so when it is unloaded.
+/// Identifies a function wherever it was loaded, also after it is unloaded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FunctionId<'a> {
     /// Content hash of its program.

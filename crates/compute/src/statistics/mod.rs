@@ -1,4 +1,4 @@
-//! What was run, read and written, and the log pages that say it.
+//! Counters of runs, reads and writes, and the log pages that report them.
 
 pub(crate) mod counters;
 pub(crate) mod failures;

@@ -1,4 +1,4 @@
-//! What the specification says of loading, activating and unloading, and no more.
+//! The specification's rules for loading, activating and unloading, and no more.
 
 use diskside_nvme::Status;
 

@@ -1,4 +1,4 @@
-//! What a program's user says of its session by environment variables.
+//! The environment variables by which a program's user configures its session.
 
 use super::SessionOptions;
 use std::ffi::OsString;

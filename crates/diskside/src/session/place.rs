@@ -283,7 +283,7 @@ impl Remote {
         Ok(file)
     }
 
-    /// What is known of the file that has its path now, which is not opened for that.
+    /// The metadata of the file that has its path now, which is not opened for that.
     pub(super) fn info(&self) -> RequestFuture<Result<FileInfo, FunctionError>> {
         self.files.info(&self.path)
     }

@@ -371,7 +371,8 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// What the host would fetch behind a range for the end of its last record, however much of the range it holds.
+    /// The bytes that the host would fetch behind a range for the end of its last record, however much of the range it
+    /// holds.
     fn fetched_behind(&self, range: &Range<u64>, split: Split) -> u64 {
         let goes_on = range.end < self.now.len_bytes && matches!(split, Split::Delimiter(_));
         // The kernel fetches less of a mounted file.

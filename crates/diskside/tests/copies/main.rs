@@ -164,7 +164,7 @@ fn the_server_that_answers_is_taken_and_told() {
     }
 }
 
-/// What a run gives whose server vanishes when the first bytes of its result have come.
+/// Runs over files whose server vanishes when the first bytes of the result have come.
 fn run_across(pair: &Pair, files: &[&str], options: &RunOptions) -> (Result<Ran, SessionError>, Vec<u8>) {
     let session = session();
     let (grep, args) = grep(&session);

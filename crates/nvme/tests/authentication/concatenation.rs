@@ -108,7 +108,7 @@ fn who_does_not_want_a_channel_where_one_is_due_and_the_other_way_round_is_refus
     }
 }
 
-/// Who is in between could otherwise take the channel away from two that both want it.
+/// An attacker in between could otherwise take the channel away from two that both want it.
 #[test]
 fn nobody_in_between_can_change_what_follows() {
     for (wants, to) in [(true, 0), (true, 1), (false, 2)] {

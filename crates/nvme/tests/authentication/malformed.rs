@@ -1,4 +1,4 @@
-//! What is wrong with a message is said in the specification's words, and gets nobody in.
+//! The errors of messages are those of the specification, and let nobody in.
 
 use diskside_nvme::auth::message::{Challenge, ControllerMessage, HostMessage, Negotiate, Reply, transaction_of};
 use diskside_nvme::auth::{AuthError, Controller, Explanation, Group, Hash, Host, Received, Sent, Step};
@@ -175,7 +175,7 @@ fn an_answer_that_is_malformed_is_not_looked_at() {
     }
 }
 
-/// What one queue's work came to must not get another queue in, whatever the embedder mixes up.
+/// The result of one queue's work must not let another queue in, whatever the embedder mixes up.
 #[test]
 fn work_of_another_queue_changes_nothing() {
     let (mut ours, mut reply) = challenged();

@@ -17,7 +17,7 @@ pub(super) const MACROS: &str = "
     __s64 name##_fold(__u64 *acc, __u64 acc_len, __u64 acc_cap, const __u64 *part, __u64 part_len)
 ";
 
-/// What a program does, before it is known what its source says.
+/// The function of a program, before its source is written.
 pub(super) struct Body {
     pub(super) text: String,
     pub(super) folds: bool,

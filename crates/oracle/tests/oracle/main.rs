@@ -32,7 +32,7 @@ fn cases(directory: &str) -> Vec<Case> {
     paths.iter().flat_map(|path| case::read(path).unwrap_or_else(|why| panic!("{why}"))).collect()
 }
 
-/// What is to be told of those that do not end the same everywhere.
+/// The reports of cases that do not end the same everywhere.
 fn check_all(cases: &[Case]) -> Vec<String> {
     let (next, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {

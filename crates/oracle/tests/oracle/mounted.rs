@@ -30,7 +30,7 @@ fn a_function_over_a_mounted_file_gives_the_same_everywhere() {
          function filter_u32\nargs op=lt lo=2000\ninput words:20004:1\nchunk 1000\n",
     );
     let mut cases = shipped.expect("cases");
-    // What is not proved at the volume runs once more, so what has effects runs here alone.
+    // A run that is not proved at the volume is repeated, so functions with effects run here alone.
     let is_pure = |case: &Case| oracle.load(case).expect("it loads").function.is_pure();
     cases.extend((0..CASES).map(|number| draw::case(2, number)).filter(is_pure));
     let failures: Vec<String> = cases

@@ -1,5 +1,5 @@
-//! Draws programs and inputs, counts, and makes findings small. Who includes this brings a module
-//! `forms` with the compiled forms.
+//! Draws programs and inputs, counts, and makes findings small. Files that include this bring a module `forms` with the
+//! compiled forms.
 
 use crate::generate::{self, Source};
 use crate::rng::Rng;

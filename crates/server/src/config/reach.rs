@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use super::{ConfigError, ServeConfig};
 
 impl ServeConfig {
-    /// Who is reached by others must know who they are, or say that it need not.
+    /// A server that others reach must know who they are, or be told that it need not.
     pub(super) fn check_reach(&self) -> Result<(), ConfigError> {
         if let Some(address) = self.metrics.filter(|address| !is_local(address) && !self.insecure) {
             let what = format!("{address} {METRICS_OPEN_TO_ANYBODY}");
@@ -32,7 +32,7 @@ fn is_local(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 
-/// What listening beyond this machine means as long as hosts are not authenticated, and what to do.
+/// The danger of listening beyond this machine as long as hosts are not authenticated, and the remedy.
 const OPEN_TO_ANYBODY: &str = "is reached from other machines, and hosts are not authenticated: whoever reaches it can use all \
     that is served. Give hosts keys (`diskside key new` there, `diskside key allow --name NAME --config FILE` here, and serve \
     with --config FILE); or write require = \"auth\" below [security], and nobody is let in until hosts have keys; or listen on \

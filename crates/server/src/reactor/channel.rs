@@ -87,7 +87,7 @@ impl Channel {
         matches!(self, Self::Failed { .. })
     }
 
-    /// What is to be sent before anything of the machine's, in this order.
+    /// The bytes to send before anything of the machine's, in this order.
     fn unsent(&mut self) -> Option<&mut Vec<u8>> {
         match self {
             Self::Undecided | Self::None => None,

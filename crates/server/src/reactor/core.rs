@@ -45,7 +45,7 @@ pub(crate) struct Core {
     pub(super) delayed: usize,
     /// Connections to settle at the end of the turn.
     pub(super) dirty: Vec<usize>,
-    /// What sends of this turn carry, and which of them go with the next.
+    /// The sizes of this turn's sends, and which of them go with the next.
     pub(super) sends: Sends,
     /// Connections that do not read, and whose reads are to be copied.
     pub(super) to_detach: VecDeque<usize>,
@@ -66,7 +66,7 @@ pub(crate) struct Core {
     pub(super) media_waits: bool,
     /// Whether operations of media ended in this turn.
     pub(super) media_ended: bool,
-    /// What operations of media worked on, registered with the ring until the volumes change.
+    /// The files of media's operations, registered with the ring until the volumes change.
     pub(super) media_files: Vec<Arc<OwnedFd>>,
     pub(super) asked_to_register: bool,
     pub(super) stall_check: Instant,

@@ -17,7 +17,7 @@
 //!
 //! A read of a memory volume is charged like any other, although its bytes are sent from where they are. So is a write
 //! whose bytes came in one piece: they stay where they arrived until its turn ends, and a memory volume takes them from
-//! there. What is not taken by then is copied, so that no peer can keep the buffers that all receive into.
+//! there. The rest is copied then, so that no peer can keep the buffers that all receive into.
 
 mod account;
 #[cfg(test)]

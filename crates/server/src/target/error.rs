@@ -77,7 +77,7 @@ pub enum TargetError {
     /// Signals cannot be waited for.
     #[error("cannot wait for signals: {0}")]
     Signals(io::Error),
-    /// A reactor cannot start, or cannot go on.
+    /// A reactor cannot start, or cannot continue.
     #[error("reactor {index}: {error}")]
     Reactor {
         /// Which.

@@ -223,8 +223,9 @@ impl Handle {
         Ok(())
     }
 
-    /// Takes of `config` who may connect, how hosts prove who they are, what they may use, how much of it, and where that is told, reads the
-    /// keys anew, and leaves the rest as it is. Hosts that are connected stay, unless they may no longer connect at all.
+    /// Takes the security of `config`: who may connect, how hosts prove who they are, what they may use, how much of
+    /// it, and the audit file. Reads the keys again, and leaves the rest as it is. Hosts that are connected stay,
+    /// unless they may no longer connect at all.
     pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
         let shared = self.shared();
         // It listens where it did, whatever the file says by now.

@@ -80,7 +80,7 @@ impl Handle {
         Ok(told)
     }
 
-    /// What it serves, and how: what a new configuration changed since the start included.
+    /// Its configuration now, with the changes since the start.
     pub fn config(&self) -> ServeConfig {
         self.inner.now.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -98,7 +98,8 @@ impl Handle {
 }
 
 impl Target {
-    /// What would keep a server of `config` from starting, as far as it shows without opening a port or changing anything.
+    /// The problems that would keep a server of `config` from starting, as far as they show without opening a port or
+    /// changing anything.
     pub fn problems_of(config: &ServeConfig) -> Vec<String> {
         let nqn = super::builder::nqn(&config.nqn).map_err(TargetError::from);
         let keys = nqn.and_then(|nqn| Ok(KeyRing::read(config, &nqn)?));

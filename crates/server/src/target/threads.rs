@@ -15,7 +15,7 @@ pub(super) fn start_reactor(index: usize, shared: Arc<Shared>) -> io::Result<Sta
     let (sender, receiver) = mpsc::channel();
     let thread = std::thread::Builder::new().name(format!("diskside-{index}")).spawn(move || {
         let mut others = StopOthers { shared: Arc::clone(&shared), ended_well: false };
-        // A command that comes while an engine computes on this processor shall not wait for the end of its time slice.
+        // A command that comes while an engine computes on this processor must not wait for the end of its time slice.
         if let Err(error) = diskside_sys::schedule::set_slice(SLICE) {
             tracing::debug!(index, %error, "a reactor has the usual time slice");
         }
@@ -41,7 +41,7 @@ pub(super) fn start_reactor(index: usize, shared: Arc<Shared>) -> io::Result<Sta
     }
 }
 
-/// When one reactor cannot go on, neither should the others, which share its controllers and volumes.
+/// When one reactor cannot continue, neither should the others, which share its controllers and volumes.
 struct StopOthers {
     shared: Arc<Shared>,
     ended_well: bool,

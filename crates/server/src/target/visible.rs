@@ -9,7 +9,7 @@ use diskside_nvme::wire::{CSI_NVM, CSI_SLM};
 use diskside_rights::{Access as Right, Grants, QuotaTable};
 use diskside_volume::VolumeTable;
 
-/// What hosts see by these grants, and may have by these quotas.
+/// The rights of hosts by these grants, and their limits by these quotas.
 #[derive(Debug)]
 pub(super) struct Granted {
     pub(super) grants: Arc<Grants>,

@@ -1,4 +1,4 @@
-//! What one call read from a disk is there for the next, and never older than what was written.
+//! Bytes that one call read from a disk are there for the next, and never older than the last write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

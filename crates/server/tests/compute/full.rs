@@ -159,7 +159,7 @@ fn output_that_a_medium_has_no_room_for_says_how_much_is_durable() {
     }
 }
 
-/// What was written is not durable when the medium cannot say so, and no later success says it either.
+/// Writes are not durable when the medium cannot say so, and no later success says it either.
 #[test]
 fn output_that_cannot_be_made_durable_is_told_as_written_and_not_durable() {
     let len = MIB + 5;

@@ -105,7 +105,7 @@ fn a_state_is_cleared_while_a_run_uses_it_and_nobody_waits() {
     assert_eq!(client.errors()[0].message, "byte 8 of the command: there is no state with this hash");
 }
 
-/// Who waited for a state that another call used could not be cancelled, and did not hear of its deadline.
+/// A call that waited for a state that another call used could not be cancelled, and did not hear of its deadline.
 #[test]
 fn a_call_that_waits_for_its_state_ends_with_its_deadline_and_by_a_cancel() {
     let running = four_engines();

@@ -50,7 +50,7 @@ fn an_execution_that_goes_wrong_says_where_and_its_memory_is_free_again() {
         assert!(said.starts_with(place) && said.contains(line) && said.contains(told), "way {how}: {said}");
         assert_eq!(client.memory_read(0, 8)[0], 0, "nobody waits for it");
     }
-    // What a program returns is its result, also where it is an errno.
+    // The return value of a program is its result, also where it is an errno.
     let answer = client.goes_wrong(3);
     assert_eq!((answer.status, answer.result as i64), (Status::SUCCESS, -22));
     let answer = client.goes_wrong(0);

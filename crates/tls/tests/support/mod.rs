@@ -4,7 +4,7 @@ use aws_lc_rs::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, Unbound
 use diskside_nvme::auth::{Hash, TlsPsk};
 use diskside_tls::{Content, Look, Lookout, Next, RECORD_LEN_MAX, Records, Secrets};
 
-/// What a host says first, in pieces of any size, leads to the same end.
+/// The first words of a host, in pieces of any size, lead to the same end.
 pub fn hello(bytes: &[u8]) {
     let Some((&split, stream)) = bytes.split_first() else { return };
     let key = TlsPsk { identity: "NVMe1R01 a b c".into(), hash: Hash::Sha256, key: vec![1; 32].into() };

@@ -307,7 +307,7 @@ impl Worker {
             return group.into_iter().for_each(|job| job.end(Err(Errno::IO)));
         }
         if let Err(errno) = self.note(&group) {
-            // What is in the journal now is not known, but nothing was begun.
+            // The content of the journal is unknown now, but nothing was begun.
             self.shared.fail(std::iter::empty());
             return group.into_iter().for_each(|job| job.end(Err(errno)));
         }

@@ -181,7 +181,7 @@ fn header_of(trailer: &Trailer) -> Trailer {
     }
 }
 
-/// Log pages. What a later version adds to their fixed part, and text that is none, is not sent on.
+/// Log pages. Bytes that a later version adds to their fixed part, and invalid text, are not sent on.
 fn pages(bytes: &[u8]) {
     if let Some((page, helpers)) = place_of(CapabilityPage::decode(bytes), bytes) {
         let sent = page.encode(helpers.iter().map(String::as_str));

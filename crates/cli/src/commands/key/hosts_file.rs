@@ -111,7 +111,7 @@ impl HostsFile {
             let what = format!("`{name}` is {nqn} already; choose another name for {}", host.nqn);
             return Err(Failure::Usage(what));
         }
-        // Who was let in until a day is let in until that day with another key, too.
+        // A host that is let in until a day is let in until that day with another key, too.
         let ends = last_end(table).map_err(|what| at.wrong(what))?;
         if let Some(until) = old_until {
             KEY_LISTS.iter().try_for_each(|list| end(table, list, until)).map_err(|what| at.wrong(what))?;

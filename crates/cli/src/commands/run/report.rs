@@ -156,7 +156,7 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats, counts:
     document
 }
 
-/// What LLVM did, when it did anything, and what else is to be said of the code.
+/// A line on LLVM's work, if there was any, and on the code.
 fn code_line(code: &CodeStats) -> String {
     let ms = code.llvm_time.as_secs_f64() * 1e3;
     let mut text = code.plainer.as_ref().map(|why| format!("code: {why}\n")).unwrap_or_default();

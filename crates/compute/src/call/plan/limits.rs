@@ -39,7 +39,7 @@ pub(crate) struct PlanLimits {
 }
 
 impl PlanLimits {
-    /// What a call needs more when chunks become so long, for a record that does not end.
+    /// The memory that a call needs in addition when chunks become so long, for a record that does not end.
     pub(crate) fn growth_bytes(&self, function: &Function, chunk_len: usize) -> u64 {
         let usual = 2 * self.window_len as u64;
         let output_len = |len: u64| function.output_cap(len).min(self.output_len_max);
@@ -49,7 +49,7 @@ impl PlanLimits {
     }
 }
 
-/// What decides how much memory a call needs, besides its threads.
+/// The properties that decide how much memory a call needs, besides its threads.
 #[derive(Clone, Copy, Debug)]
 struct Needs<'a> {
     function: &'a Function,
@@ -124,7 +124,7 @@ impl PlanLimits {
             other_bytes: other_bytes + request.args.len() as u64 + decompression_bytes(request),
         };
         let mut depth = request.depth.map_or(config.depth, |asked| asked as usize).min(DEPTH_MAX);
-        // What was asked for beyond the usual gives way before a thread does.
+        // Memory beyond the usual gives way before a thread does.
         while needs.bytes(threads, depth) > memory_bytes_max && depth > config.depth {
             depth -= 1;
         }

@@ -161,7 +161,7 @@ impl<W: Copy + PartialEq> Tags<W> {
                 |receive| which(&receive.waiter, receive.until),
                 |receive| {
                     let answer = answer(Wait::Receive { pad: pad_of(&receive) });
-                    // What is there goes along with the news that there is not more yet.
+                    // The bytes that are there go along with the news that there are no more yet.
                     if answer.is_pending() && receive.offset == open.result_start {
                         partial.push((*tag, receive));
                     } else {

@@ -28,13 +28,13 @@ impl Compressed {
         }
     }
 
-    /// What the compressed source decompresses to, in whole records where a delimiter ends them.
+    /// The decompressed bytes of the source, in whole records where a delimiter ends them.
     pub(super) fn source(self, compressed: Source, delimiter: Option<u8>) -> Source {
         part_of(compressed.decompressed(Some(self.codec), None), self.part, delimiter)
     }
 }
 
-/// What a target is asked for of many files, each compressed in its own way or not.
+/// The request to a target for many files, each compressed in its own way or not.
 pub(super) fn as_each_says(options: &RunOptions) -> Option<Decompression> {
     let by = match (options.decompress, options.header) {
         _ if options.chunks.is_some() => return None,

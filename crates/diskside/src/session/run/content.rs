@@ -81,7 +81,7 @@ impl Content {
         }
     }
 
-    /// What all files hold, if that is the same, and each is read from its first byte to its last.
+    /// The content of all files, if that is the same, and each is read from its first byte to its last.
     pub(super) fn of_all(files: &[File], options: &RunOptions) -> Result<Option<Self>, SessionError> {
         let mut common = None;
         for file in files {

@@ -158,7 +158,7 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
     if job.mounted.is_some() {
         // Unproved bytes must not be seen: all of it is waited for.
         let mut done = match finish(job, start(job, range)?) {
-            // What stood before the piece that failed is the same from here, and so is the failure.
+            // The results before the piece that failed are the same from here, and so is the failure.
             Err(error) if is_of_a_piece(&error) => return super::host::run(job, range, Some(out)),
             done => done?,
         };
@@ -371,7 +371,7 @@ pub(super) fn transform_mounted(
     let mut watch = None;
     let begun = &mut |call| watch = job.options.watch(call);
     let written = sink.writer()?.pwrite_fn_with(&request, Vec::new(), 0, len_max, false, begun);
-    // What was read counts only if it was the files', and so does a failure.
+    // A read counts only if it was of the files' bytes, and so does a failure.
     for (reader, ticket) in readers.iter().zip(tickets) {
         reader.file().guard().finish(ticket).map_err(counted)?;
     }
@@ -467,7 +467,7 @@ fn done(
     let seconds = |part: u32| us(part).as_secs_f64();
     let len_bytes = range.end - range.start;
     let round_trip_s = job.link().map_or(0.0, |link| link.round_trip_s());
-    // What the host waited for beyond the device's own work was the way of the result.
+    // The host's wait beyond the device's own work was for the result on its way.
     let own_s = seconds(times.total_us) - seconds(times.send_us);
     let output_s = match trailer.media_written {
         0 => (total.as_secs_f64() - own_s - round_trip_s).max(0.0),

@@ -99,7 +99,7 @@ pub(super) fn check_no_chunks(file: &File, options: &RunOptions) -> Result<(), S
     Err(SessionError::Unsupported { name: file.inner.name.clone(), why })
 }
 
-/// What became of the first try of a run before its thread was begun.
+/// The outcome of the first try of a run, before its thread was begun.
 pub(super) enum First {
     /// It was only decided where it runs.
     Decided(Decided),
@@ -153,7 +153,7 @@ fn run_once(
     };
     let job = decided.job(job);
     let folds = options.fold && function.combine().is_some();
-    // What is folded comes at once, and a request that fails before may be sent again.
+    // A folded result comes at once, and a request that fails before may be sent again.
     let (streamed, folded) = if folds { (None, out) } else { (out, None) };
     let written = streamed.is_some();
     let done = match decided.side() {
@@ -352,7 +352,7 @@ impl RemoteFiles {
         Self { files: files.to_vec(), decompress, header, chunks, state: Mutex::default() }
     }
 
-    /// What begins with a header that the function is not given is looked at alone.
+    /// A file that begins with a header that the function does not get is looked at alone.
     fn check_header(&self, name: &str, head: &[u8]) -> Result<(), ReadError> {
         if self.header == Header::Ignore || !head.starts_with(&npy::MAGIC) {
             return Ok(());
@@ -505,7 +505,7 @@ fn io_error_of(error: ReadAtError) -> std::io::Error {
     }
 }
 
-/// What the engine tells of a file that cannot be read, in the words of this system where it has some.
+/// The engine's error of a file that cannot be read, in the words of this system where it has some.
 fn io_error(error: SessionError) -> std::io::Error {
     match error {
         SessionError::Device { source, .. } => match source.errno() {

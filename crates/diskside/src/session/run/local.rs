@@ -43,7 +43,7 @@ impl LocalBytes {
     }
 }
 
-/// What the engine reads of the part of a file, and where in the file its data begins.
+/// The engine's source for the part of a file, and where in the file its data begins.
 pub(super) fn source(
     file: &File,
     part: InputPart,

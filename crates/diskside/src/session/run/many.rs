@@ -147,7 +147,7 @@ impl Session {
         if first.is_some() || group::takes_paths(files, options) || is_by_path() {
             let streams = out.is_some() && !folds;
             match group::run(files, function, args, options, out.as_mut().map(|out| out as _), first) {
-                // What each file with a header is given, this side finds out, file by file.
+                // This side finds out, file by file, what the function gets of each file with a header.
                 Err(error) if group::is_header(&error) && (!streams || function.is_pure()) => {
                     files.iter().for_each(|file| self.short_files().forget(file.inner.id));
                     out.iter_mut().for_each(Resumed::rewind);
@@ -384,7 +384,7 @@ fn at_once(
                 next.store(files.len(), Ordering::Relaxed);
                 stops[at + 1..].iter().for_each(CancelToken::cancel);
             }
-            // What it gave before it failed is written in its turn, which then nobody else has.
+            // The result before its failure is written in its turn, which then nobody else has.
             let ended = out.map(|out| if ran.is_ok() { out.finish() } else { out.end() });
             if let (Ok(_), Some(Err(error))) = (&ran, ended) {
                 next.store(files.len(), Ordering::Relaxed);
@@ -394,7 +394,7 @@ fn at_once(
             results.lock().unwrap_or_else(PoisonError::into_inner)[at] = Some(ran);
         }
     };
-    // What a function keeps in a state goes from each file to the next.
+    // The state of a function goes from each file to the next.
     let threads = if options.state.is_some() { 1 } else { files.len().min(AT_ONCE) };
     match threads {
         // The caller's thread does as well, and need not be woken.

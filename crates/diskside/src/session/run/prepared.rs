@@ -41,7 +41,7 @@ struct Inner {
     len_last: AtomicU32,
 }
 
-/// What was prepared at a target, where its program stays as long as this is there.
+/// A request that was prepared at a target, where its program stays as long as this is there.
 #[derive(Clone, Debug)]
 struct AtTarget {
     call: PreparedCall,
@@ -161,7 +161,7 @@ impl Inner {
     async fn call_target(self: Arc<Self>, args: &[u8]) -> Result<Vec<u8>, SessionError> {
         let at_target = self.known();
         let len = match self.len_last.load(Ordering::Relaxed) {
-            // What has effects must not run once more because its result was longer than the last one.
+            // A function with effects must not run once more because its result was longer than the last one.
             last if last <= self.len_max && self.function.is_pure() => last,
             _ => self.len_max,
         };

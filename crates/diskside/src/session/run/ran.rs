@@ -223,7 +223,7 @@ pub struct Ran {
     pub received_bytes: u64,
     /// Where it ran and why, for each file that is not here, or on a mounted volume.
     pub decisions: Vec<(String, Decision)>,
-    /// What ran here although it could have run at a mounted volume's target, and why.
+    /// The files that ran here although they could have run at a mounted volume's target, and why.
     pub refusals: Vec<(String, String)>,
     /// Which server answered, for each URL that names several.
     pub answered: Vec<Answered>,
@@ -276,7 +276,7 @@ pub struct RanPart {
 }
 
 impl Ran {
-    /// What a function of kind `delilah` returned over the last chunk of the last part.
+    /// The return value of a function of kind `delilah` over the last chunk of the last part.
     #[must_use]
     pub fn returned(&self) -> Option<u64> {
         self.parts.last().and_then(|part| part.returned)

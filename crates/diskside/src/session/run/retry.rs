@@ -101,7 +101,7 @@ fn another_try(
     options: &RunOptions,
     error: &SessionError,
 ) -> Result<Option<RunOptions>, SessionError> {
-    // What the device cannot give, such as memory, the host may have.
+    // The host may have resources that the device lacks, such as memory.
     if options.place == Where::Auto && function.is_pure() && is_refused(error) {
         return Ok(Some(RunOptions { place: Where::Host, ..options.clone() }));
     }
@@ -118,8 +118,8 @@ fn is_refused(error: &SessionError) -> bool {
     trailer.is_some_and(|trailer| trailer.outcome == DeviceOutcome::Refused)
 }
 
-/// Whether a request that failed so may succeed now. Gets again what the target has forgotten. What ran already in part runs
-/// again only if it has no effects.
+/// Whether a request that failed so may succeed now. Gets again what the target has forgotten. A request that ran in
+/// part runs again only if it has no effects.
 fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> Result<bool, SessionError> {
     if is_change(error) {
         return Ok(function.is_pure());

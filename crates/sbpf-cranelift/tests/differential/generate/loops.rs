@@ -7,7 +7,7 @@ use super::*;
 pub(super) struct Spill(Option<(usize, i64)>);
 
 impl Generator<'_> {
-    /// The body of a loop. What it leaves unset although it was set at the head is set again.
+    /// The body of a loop. A register that it leaves unset although it was set at the head is set again.
     pub(super) fn loop_body(&mut self, pointers: &[usize]) {
         let head = self.holds;
         self.loop_depth += 1;

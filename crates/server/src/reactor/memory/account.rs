@@ -12,7 +12,7 @@ use super::{Account, Data, HostCharge, Memory, class_bytes, class_of};
 pub(crate) struct AccountMemory<'a> {
     pub(crate) memory: &'a mut Memory,
     pub(crate) account: &'a mut Account,
-    /// What is being looked at, if it is memory that can be referred to.
+    /// The bytes that are being looked at, if they are memory that can be referred to.
     pub(crate) arriving: Option<&'a Rc<Received>>,
     /// A buffer was asked for and there was none.
     pub(crate) refused: bool,

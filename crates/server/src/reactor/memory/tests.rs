@@ -68,7 +68,8 @@ fn what_hosts_owe_takes_no_more_than_half() {
     let (mut reader, mut writer, mut late) = (account(32), account(33), account(34));
     assert_eq!(send_all(&mut memory, &mut reader, 256 << 10).len(), 1, "a read goes on");
     assert_eq!(take_all(&mut memory, &mut writer, 32 << 10).len(), 0, "a write waits");
-    // Data that came and was taken is owed no more. What comes free is kept for who waits first, until it is enough.
+    // Data that came and was taken is owed no more. Memory that becomes free is kept for the one who waits first, until
+    // it is enough.
     for (owing, owed) in owing.iter_mut().zip(owed).take(2) {
         assert_eq!(take_all(&mut memory, &mut late, 4096).len(), 0);
         assert_eq!(take_all(&mut memory, &mut writer, 32 << 10).len(), 0);

@@ -83,7 +83,7 @@ impl Task {
         Flow::Done
     }
 
-    /// What the medium answers, or what to wait for before that counts.
+    /// The medium's answer, or the event to wait for before that counts.
     pub(super) fn next_action(&mut self, volume: &LocalVolume, access: &Access<'_>) -> Result<Action, Next> {
         let action = match self.pending.take() {
             Some(action) => action,

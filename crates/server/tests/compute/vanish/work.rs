@@ -31,7 +31,7 @@ const SLOW: u32 = 3;
 /// The volume that functions read: zeroes, and from here on ones, at which `late` loops for ever.
 const ZEROES_LEN: u64 = 9 << 20;
 const INPUT_LEN: u64 = 10 << 20;
-/// What output falls on, and how much of it there is at least when it is seen.
+/// The bytes that output replaces, and how much of it there is at least when it is seen.
 const BEFORE: u8 = 0x55;
 const OUTPUT_LEN: usize = 10 << 20;
 const SEEN_LEN: usize = 64 << 10;

@@ -183,7 +183,7 @@ impl Disk {
             if let Some(completion) = self.ring.next_completion() {
                 return completion;
             }
-            // What cannot be submitted now, for want of memory, can be later.
+            // An operation that cannot be submitted now, for want of memory, can be later.
             if self.ring.wait(None).is_err() {
                 std::thread::sleep(RETRY);
             }
