@@ -4,8 +4,8 @@
  *
  * A table is blocks of sorted records, an index of them (of one or two levels), a block of properties, a metaindex that
  * says where those are, and a footer. Behind each block are five bytes: how it is compressed, and a checksum, which is
- * verified before anything in the block is believed. What a function cannot decide it gives back as SST_UNSUPPORTED
- * with the reason, never as an answer.
+ * verified before anything in the block is believed. Undecided cases are SST_UNSUPPORTED with the reason, never
+ * an answer.
  */
 #ifndef SST_H
 #define SST_H

@@ -259,7 +259,7 @@ DS_INLINE __u32 take_key(struct search *search, const struct block *block, const
     return is_internal && search->key_len < 8 ? SST_MALFORMED : 0;
 }
 
-/* ---- What is read next ---------------------------------------------------------------------- */
+/* ---- The next read --- ---------------------------------------------------------------------- */
 
 DS_INLINE void ask(struct ds_traverse *t, __u32 file, __u64 offset, __u64 len, enum part part)
 {
@@ -292,7 +292,7 @@ DS_INLINE __u32 ask_footer(struct ds_traverse *t, __u32 index)
     return 0;
 }
 
-/* ---- What a file is ------------------------------------------------------------------------- */
+/* ---- Kinds of files ------------------------------------------------------------------------- */
 
 /* Notes a place of the index, if there is one. */
 DS_INLINE __u32 note_index(struct sst_file *file, __u64 offset, __u64 len)

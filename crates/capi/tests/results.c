@@ -238,7 +238,7 @@ static void logs(ds_file *file, ds_function *talks) {
     }
 }
 
-/* A function without an end is stopped on either side, also when its request is given up, and others go on. */
+/* A function without an end is stopped on either side, also when its request is given up, and others run. */
 static void cancels(ds_file *const *files, ds_function *endless, ds_function *stats64) {
     struct stats stats;
     for (int place = DS_HOST; place <= DS_DEVICE; place++) {

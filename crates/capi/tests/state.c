@@ -1,4 +1,4 @@
-/* What functions keep from call to call, and how a session is told to work. Arguments: a directory with the sources count.bpf.c
+/* The states of functions from call to call, and the options of a session. Arguments: a directory with the sources count.bpf.c
  * and select.bpf.c and a file in, and the URL of an export with that file. */
 #include <assert.h>
 #include <errno.h>
@@ -91,7 +91,7 @@ int main(int argc, char **argv)
         NEVER(count(files[at], counts, options) != -EINVAL || !strstr(ds_error(), "state is NULL"));
     }
 
-    /* A program of Delilah: its output is its slot, what it returned stands beside it. */
+    /* A program of Delilah: its output is its slot, and the return value is apart. */
     snprintf(path, sizeof(path), "%s/select.bpf.c", argv[1]);
     ds_function *selects = ds_function_find(session, path);
     NEVER(selects == NULL);

@@ -22,7 +22,7 @@ int main(int argc, char **argv) {
     IS(csOpenCSE("near", NULL, &other), CS_ENODEV);
     IS(csQueryCSxList(NULL, buffer), CS_INVALID_ARG);
 
-    /* Handles that stand for nothing, and those of another kind. */
+    /* Handles that are invalid, and those of another kind. */
     OK(csCreateEvent(&event));
     OK(csAllocBatchRequest(CS_BATCH_SERIAL, 4, &batch));
     OK(csAllocMem(device, 4096, NULL, &memory, NULL));

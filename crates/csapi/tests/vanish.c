@@ -1,5 +1,5 @@
 /* The server goes away while requests run, and comes back; its argument is an object of a function that does not end. Says "ready" and
- * "gone", and goes on with the next line of its input. */
+ * "gone", and continues with the next line of its input. */
 #include "check.h"
 
 int main(int argc, char **argv) {

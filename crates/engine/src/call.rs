@@ -57,7 +57,7 @@ pub struct Call<'a> {
     pub progress: Option<Arc<AtomicU64>>,
     /// When the function may compute; the time in which the call reads and writes does not count.
     pub turns: Option<Arc<dyn Turns>>,
-    /// Who says whether there is memory for a record that is longer than a chunk.
+    /// Gives memory for a record that is longer than a chunk, if there is some.
     pub growth: Option<Arc<dyn Growth>>,
 }
 

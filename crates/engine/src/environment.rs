@@ -8,7 +8,7 @@ use crate::turns::Turns;
 
 /// Log lines kept of one call; more are counted.
 pub const LOG_LINES_MAX: usize = 16;
-/// What a line begins with that is not the program's, but says something of its input.
+/// The beginning of a line that is not the program's, but says something of its input.
 pub const WARNING: &str = "warning: ";
 /// Bytes kept of one line.
 const LOG_LINE_LEN_MAX: usize = 256;
@@ -19,7 +19,7 @@ pub(crate) struct Log(Arc<Mutex<Lines>>);
 
 #[derive(Debug, Default)]
 struct Lines {
-    /// What is said of the input, which no program's lines displace.
+    /// Lines about the input, which no program's lines displace.
     warnings: Vec<String>,
     kept: Vec<String>,
     dropped: u64,

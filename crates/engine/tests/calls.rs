@@ -414,7 +414,7 @@ fn results_that_wait_for_an_earlier_one_are_few() {
     assert!(most <= 3 * diskside_engine::CHUNKS_OUT_MAX, "{most} of 64 chunks were begun behind the first");
 }
 
-/// Who gives memory for long chunks up to a bound, and what it was asked for.
+/// Gives memory for long chunks up to a bound, and notes the requests.
 #[derive(Debug, Default)]
 struct Bounded {
     max: usize,

@@ -192,7 +192,7 @@ fn a_program_that_works_in_place_takes_one_range_and_finds_its_state_again() {
     assert_eq!(state.snapshot(), [&4_u64.to_le_bytes()[..], &[0; 8]].concat());
 }
 
-/// What lies beyond its data and its state is not there, for no tier.
+/// Memory beyond its data and its state is absent, for each tier.
 #[test]
 fn a_program_that_works_in_place_stays_in_its_data_and_its_state() {
     let engine = engine();

@@ -1,4 +1,4 @@
-//! What is known of a file, and when its content may have changed.
+//! The metadata of a file, and when its content may have changed.
 
 use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};

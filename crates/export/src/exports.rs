@@ -46,7 +46,8 @@ impl Exports {
         Self { list: RwLock::new(list.into()), handles: Places::new(handles_max), by_host, keeps_accounts }
     }
 
-    /// Opens those of `specs` that are new or changed. What is served stays as it is until [`replace`](Self::replace).
+    /// Opens those of `specs` that are new or changed. The served ones stay as they are until
+    /// [`replace`](Self::replace).
     pub fn prepare(&self, specs: &[ExportSpec]) -> Result<OpenedExports, ExportError> {
         let served = self.list();
         let open = |spec: &ExportSpec| match served.iter().find(|export| export.spec == *spec) {

@@ -267,7 +267,7 @@ mod tests {
         assert_eq!(session.kernel_file(directory, false).unwrap_err().errno, Errno::ISDIR);
     }
 
-    /// What an export's threads write for a kernel is there, and what they cannot write is said.
+    /// The writes of an export's threads for a kernel are there, and those that fail are reported.
     #[test]
     fn the_threads_of_an_export_write_all_or_say_why_not() {
         let dir = tempfile::tempdir().unwrap();

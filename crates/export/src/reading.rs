@@ -24,7 +24,7 @@ use crate::FileAccess;
 
 /// Shorter reads of hosts are the kernel's to foresee.
 const LONG_LEN_MIN: usize = 64 << 10;
-/// What is begun behind a host's read that continues where the last one ended, at least.
+/// The read-ahead behind a host's read that continues where the last one ended, at least.
 const PLAIN_AHEAD_LEN: u64 = 512 << 10;
 
 /// A file's open files to read from, made when they are needed. `None` in one: it cannot be opened again.

@@ -32,7 +32,7 @@ pub(crate) use inode::{Change, Hold, is_gone};
 pub(crate) use ledger::{Ledger, NoSpace};
 pub(crate) use owner::has_owners;
 
-/// What an export's ledger knows of an open file, and for whom it grows.
+/// The record of an open file in an export's ledger, and for whom it grows.
 #[derive(Debug)]
 pub(crate) struct FileSpace {
     pub(crate) hold: Hold,

@@ -54,7 +54,7 @@ pub(super) fn create(start: &Start<'_>, at: Name, mode: Mode) -> Result<New, Wri
 pub(super) fn publish(file: &OpenFile, unnamed: &Unnamed) -> Result<(OwnedFd, bool), WriteError> {
     let ledger = &file.export.ledger;
     let _changing = ledger.is_kept().then(|| ledger.changing_names());
-    // What has the name now is kept until it is known what became of it.
+    // The file that has the name now is kept until the outcome is known.
     let mut before = Vec::new();
     let published = unnamed.publish_unless(file.fd.as_fd(), true, &mut |succession, old| {
         before.extend(Before::of(file, succession, old)?);

@@ -1,4 +1,4 @@
-//! What can go wrong before there is a volume to send requests to.
+//! The errors before there is a volume to send requests to.
 
 use std::io;
 use std::path::PathBuf;

@@ -49,7 +49,8 @@ pub(crate) fn login(options: &ConnectOptions, peer: Peer, tls: bool, subsystem: 
     let HostKey { nqn, key, server_key, tls_key } = key;
     let identity = HostIdentity { id: id_of_nqn(&nqn).unwrap_or(options.identity.id), nqn: nqn.clone() };
     let is_due = is_named || !address.ip().to_canonical().is_loopback();
-    // Without a key of TLS authenticating can make one. Who is in between would do so, too, if the server need not prove itself.
+    // Without a key of TLS authenticating can make one. An attacker in between would do so, too, if the server need not
+    // prove itself.
     if tls && tls_key.is_none() && server_key.is_none() {
         return Err(HostError::NoTlsKey);
     }

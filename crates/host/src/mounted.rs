@@ -101,7 +101,8 @@ impl MountedFile {
     pub fn of_duplicate(file: File, volume: &Volume, options: &MountedOptions) -> Result<Self, Refusal> {
         let flags = fcntl_getfl(&file).map_err(|e| Refusal::failed("F_GETFL", e.into()))?;
         if flags & OFlags::RWMODE == OFlags::RDONLY {
-            // One of our own has a lease of its own. Who may not open the file, as after giving up rights, shares the other's.
+            // One of our own has a lease of its own. A process that may not open the file, as after giving up rights,
+            // shares the other's.
             if let Ok(own) = File::open(format!("/proc/self/fd/{}", file.as_raw_fd())) {
                 return Self::of(own, false, volume, options);
             }

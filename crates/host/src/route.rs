@@ -31,7 +31,7 @@ pub trait Transport: Send + Sync {
 /// One end of a connection in memory: bytes in order, as many on their way as the other end allows.
 /// Dropping it closes the connection.
 pub trait Stream: Send {
-    /// Who to wake when bytes came, when there is room to write again, and when the other end is gone.
+    /// Sets the waker for bytes that came, for room to write again, and for the other end's going.
     fn set_waker(&mut self, waker: Waker);
 
     /// Takes what the other end wrote.

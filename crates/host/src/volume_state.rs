@@ -1,4 +1,4 @@
-//! What a connection remembers of a namespace in use, and which requests it admits.
+//! The state of a namespace in use that a connection keeps, and which requests it admits.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -68,7 +68,7 @@ fn an_embedded_target_serves_as_one_behind_a_socket() {
     }
 }
 
-/// What is in the same process has the target's memory at hand anyway.
+/// A host in the same process has the target's memory at hand anyway.
 #[test]
 fn an_embedded_host_needs_no_key() {
     let directory = tempfile::tempdir().unwrap();

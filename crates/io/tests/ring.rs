@@ -80,7 +80,7 @@ fn registered_descriptors_work_like_any_other() {
     };
     ring.push(1, read(&file));
     assert_eq!(bytes(&gather(&mut ring, 1)[0]), b"2345");
-    // What is not registered mixes with it, and a registration may end while an operation is in flight.
+    // Unregistered files mix with it, and a registration may end while an operation is in flight.
     let other = file_with(b"abcdefghij");
     ring.push(2, read(&other));
     ring.push(3, read(&file));
@@ -150,7 +150,7 @@ fn registered_memory_reads_and_writes_like_any_other() {
     fill.fill(0x5a);
     ring.push(1, Op::Write { file: file.clone(), offset: 10, buffer: fill, range: 5..25, durable: true });
     assert_eq!(gather(&mut ring, 1)[0].result, Ok(20));
-    // What is registered with one ring is ordinary memory for another one, and on one ring both kinds mix.
+    // Memory that is registered with one ring is ordinary memory for another one, and on one ring both kinds mix.
     for ring in [&mut ring, &mut other] {
         for buffer in [arena.take(8192).unwrap(), Buffer::zeroed(8192)] {
             ring.push(2, Op::Read { file: file.clone(), offset: 0, buffer, range: 4096..8192 });

@@ -117,7 +117,7 @@ impl Drop for Writing<'_> {
         let mut blocks = self.changes.0.borrow_mut();
         let Some(block) = blocks.get_mut(&self.block) else { return };
         block.is_written = false;
-        // Who gave up before it was written leaves the others' changes to the next, and its own to nobody.
+        // A caller that gave up before it was written leaves the others' changes to the next, and its own to nobody.
         for change in self.taken.drain(..).rev().filter(|change| Rc::strong_count(change) > 1) {
             block.waiting.push_front(change);
         }

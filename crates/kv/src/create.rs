@@ -127,7 +127,7 @@ impl Creation {
         for (level, &nodes) in geometry.nodes.iter().enumerate() {
             let is_leaf = level + 1 == geometry.nodes.len();
             let below = start + nodes * NODE_LEN as u64;
-            // What a node's entries lead to, how many there are, and how many keys are below each.
+            // The targets of a node's entries, how many there are, and how many keys are below each.
             let (entries, entry_len) =
                 if is_leaf { (self.count(), VALUE_LEN) } else { (geometry.nodes[level + 1], NODE_LEN) };
             let keys_each = self.fill.saturating_pow((geometry.nodes.len() - 1 - level) as u32);

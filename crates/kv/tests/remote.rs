@@ -102,7 +102,7 @@ fn a_target_follows_what_a_host_asks_for() {
     }
 }
 
-/// What one host has written, acknowledged, the next traversal of another sees.
+/// The next traversal of another host sees a write that was acknowledged to the first.
 #[test]
 fn traversals_see_what_was_written() {
     let world = World::new();

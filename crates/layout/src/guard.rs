@@ -190,7 +190,7 @@ impl<F: FileOps> Guard<F> {
                 Ok(ticket)
             }
             Err(refusal) => {
-                // What is remembered is wrong, or nobody needs the lease any more.
+                // The layout in memory is wrong, or nobody needs the lease any more.
                 let over = matches!(refusal.reason, Reason::LeaseBroken | Reason::Remapped);
                 if over || current.in_flight == 0 && current.layout.is_none() {
                     inner.end(&mut period);

@@ -12,7 +12,7 @@
 //! | [`mod@file`] | the guards' system calls, and the thread that answers breaks of leases |
 //! | [`reason`] | why a file is read the plain way instead, with words and counters |
 //!
-//! Nothing here reads or writes a volume. Who does, asks [`Guard::begin`] or [`WriteGuard::begin`] where, and
+//! Nothing here reads or writes a volume. A caller that does asks [`Guard::begin`] or [`WriteGuard::begin`] where, and
 //! [`Guard::finish`] or [`WriteTicket::finish`] whether the answer counts.
 
 #![forbid(unsafe_code)]

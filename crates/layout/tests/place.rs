@@ -1,4 +1,4 @@
-//! What `/sys` looks like for the devices that matter, and what is made of it.
+//! The forms of `/sys` for the devices that matter, and how they are read.
 
 use std::fs;
 

@@ -532,7 +532,7 @@ fn run(seed: u64, flaw: Flaw) -> (Vec<Ended>, Vec<String>) {
         }
         for block in 0..BLOCKS {
             let (found, wanted) = (world.read(block), world.truth[block]);
-            // What is still under way at the target is wrong when it lands.
+            // A write under way at the target is wrong when it lands.
             if found != wanted {
                 world.wrong.push(format!("block {block} reads {found}, and {wanted} was written: {ended:?}"));
             }

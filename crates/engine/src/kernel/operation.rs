@@ -101,7 +101,7 @@ impl Operation {
         let (at, rest) = self.rest();
         let skip = at - step.start;
         let got = count.saturating_sub(skip).min(rest);
-        // What is read of the last slice may end before what is wanted of it begins.
+        // A read of the last slice may end before the wanted bytes begin.
         if let Some(bytes) = self.bytes.as_mut().filter(|_| got > 0) {
             let (to, from) = (self.moved as usize, skip as usize);
             bytes[to..to + got as usize].copy_from_slice(&buffer[from..from + got as usize]);

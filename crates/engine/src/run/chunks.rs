@@ -330,7 +330,7 @@ impl Current<'_> {
                 return self.finish();
             };
             let (window, is_last) = (self.next_window - 1, chunk.is_last());
-            // What is left of a window was looked at already for the record that ends in it.
+            // The rest of a window was looked at already for the record that ends in it.
             if let Some(open) = self.open.take() {
                 if let Some(piece) = self.go_on(open, chunk, window, is_last)? {
                     return Ok(Some(piece));

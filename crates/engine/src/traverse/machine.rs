@@ -85,7 +85,7 @@ impl Traversal {
     /// Begins again, and forgets what was before.
     ///
     /// # Errors
-    /// What is wrong with the request, as hop 0, or with the first step when it needs no data.
+    /// An error in the request, as hop 0, or in the first step when it needs no data.
     pub fn start(&mut self, request: &TraverseRequest<'_>) -> Result<Step, TraverseError> {
         self.reads.clear();
         self.taken = 0;

@@ -34,7 +34,7 @@ impl OpenObject {
         tree::version(&self.path, &self.meta)
     }
 
-    /// What tells it from all objects of all stores, and their other versions.
+    /// Identifies it among all objects of all stores, and their other versions.
     pub(crate) fn version_of_all(&self) -> Option<ObjectVersion> {
         self.export.store.as_ref().map(|tree| tree.version_of_all(&self.path, &self.meta))
     }

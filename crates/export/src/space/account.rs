@@ -86,7 +86,8 @@ impl Account {
         self.held().space
     }
 
-    /// Adds what the host is about to have, or nothing of it. Who has more than it may have can still do what needs no more.
+    /// Adds the space that the host is about to use, or nothing of it. A host over its limit can still do what needs no
+    /// more.
     pub(crate) fn take(&self, more: Space, max: SpaceMax) -> Result<(), Exceeded> {
         let mut held = self.held();
         let Space { bytes, files } = held.space;

@@ -65,7 +65,8 @@ impl Inode {
     }
 }
 
-/// Keeps an [`Inode`]. Who lets it go says so by [`leave`](Self::leave), so that what nobody can reach any more is given back.
+/// Keeps an [`Inode`]. Its last user calls [`leave`](Self::leave), so that space that nobody can reach any more is
+/// given back.
 #[derive(Debug)]
 pub(crate) struct Hold {
     ledger: Arc<Ledger>,
@@ -197,7 +198,7 @@ impl Hold {
         Ok(())
     }
 
-    /// Lets it go. What comes back is to be [given back](Gone::give_back) by the export's user.
+    /// Drops it. The export's user must [give back](Gone::give_back) the result.
     pub(crate) fn leave(mut self, file: BorrowedFd<'_>) -> Option<Gone> {
         self.has_left = true;
         if self.ledger.count_down(self.key) && is_gone(file) {

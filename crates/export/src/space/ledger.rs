@@ -93,7 +93,7 @@ impl Ledger {
             return Err(NoSpace { errno: Errno::AGAIN, why });
         }
         account.take(more, max).map_err(|exceeded| {
-            // What somebody else removed shows only when it is counted again.
+            // Files that somebody else removed show only when they are counted again.
             self.schedule.want();
             let who = quota.name();
             let (scarce, why) = match exceeded {

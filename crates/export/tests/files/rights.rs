@@ -1,4 +1,4 @@
-//! What a host has no right to is to it as if it were not there, also when the right is taken away while it has files open.
+//! Exports to which a host has no right are absent for it, also when the right is taken away while it has files open.
 
 use std::collections::BTreeMap;
 

@@ -190,7 +190,7 @@ fn what_a_host_writes_is_refused_before_it_is_more_than_its_quota_and_says_what_
     ann.close(new);
     place.comes_to(ANN, (1000, 1));
     ann.mkdir("d").unwrap();
-    // What is there can still be opened, read, overwritten, shortened and removed.
+    // Existing files can still be opened, read, overwritten, shortened and removed.
     let again = ann.create("a", FileFlags::NONE).unwrap();
     ann.truncate(again, 10).unwrap();
     assert_eq!(place.held(ANN), (10, 2));
@@ -270,7 +270,7 @@ fn what_hosts_hold_is_known_after_a_restart_and_corrected_when_others_change_fil
     fs::remove_file(dir.path().join("hole")).unwrap();
     fs::OpenOptions::new().append(true).open(dir.path().join("bob")).unwrap().write_all(&[0; 30]).unwrap();
     place.count();
-    // What a host has open counts as it was when it was opened, until it changes it.
+    // An open file of a host counts as it was when it was opened, until the host changes it.
     assert_eq!(place.held(BOB), (70, 1));
     bob.close(open);
     place.count();
@@ -492,7 +492,7 @@ fn what_hosts_hold_is_what_a_model_says_after_each_of_many_operations() {
             let (name, other) = (format!("f{}", roll(16)), format!("f{}", roll(16)));
             let (bytes, files) = model.held(nqn);
             let known = model.names.get(&name).copied();
-            // What the host would have of bytes and files if the file had this length, and was its.
+            // The bytes and files that the host would have if the file had this length, and was its.
             let fits = |end: u64, old: Option<usize>| match old.map(|old| model.files[old]) {
                 Some((owner, len)) if owner == *nqn => end <= len || bytes - len + end <= SPACE,
                 Some((_, len)) => end <= len || bytes + end <= SPACE && files < FILES,

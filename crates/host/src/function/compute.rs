@@ -45,7 +45,7 @@ const ERROR_RECORDS: u32 = 8;
 const LOG_FIRST_LEN: usize = 4096;
 /// How often the list of programs is read again when it changed meanwhile.
 const DIRECTORY_TRIES: usize = 100;
-/// What a load is answered whose index somebody else was faster to take.
+/// The answers to a load whose index somebody else was faster to take.
 const COLLISIONS: [Status; 3] =
     [Status::PROGRAM_IN_USE, Status::PROGRAM_INDEX_NOT_DOWNLOADABLE, Status::INVALID_PROGRAM_INDEX];
 

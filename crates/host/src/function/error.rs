@@ -25,7 +25,7 @@ pub enum FunctionError {
         what: &'static str,
         /// The status, or why there is none.
         failure: CommandFailure,
-        /// What the target's error log says about it, for instance what the verifier found.
+        /// The message in the target's error log, for instance the verifier's.
         said: Option<String>,
     },
     /// The target's bytes are not what the specification says.

@@ -211,7 +211,7 @@ impl MountedWriter {
             return Err(Refusal::new(Reason::Opened, OWN_DESCRIPTOR).into());
         }
         let ticket = self.guard.begin(offset..offset.saturating_add(len_max))?;
-        // What is still under way when the kernel gives the file to someone else must have ended at the target itself.
+        // Writes under way when the kernel gives the file to someone else must have ended at the target itself.
         let time_left_ms = u32::try_from(ticket.time_left().as_millis()).unwrap_or(u32::MAX).max(1);
         let is_ours = request.deadline_ms == 0 || request.deadline_ms > time_left_ms;
         request.deadline_ms = if is_ours { time_left_ms } else { request.deadline_ms };

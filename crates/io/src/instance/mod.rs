@@ -94,7 +94,7 @@ struct Instance {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// What tells an instance's thread to look into its staging queue.
+/// Makes an instance's thread look into its staging queue.
 enum Bell {
     Ring(crate::ring::Waker),
     Thread(std::thread::Thread),

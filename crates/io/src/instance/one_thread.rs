@@ -122,7 +122,7 @@ impl Server {
     }
 }
 
-/// What a polling ring cannot do is done by an ordinary system call.
+/// An ordinary system call does the operations that a polling ring cannot do.
 fn run_now(op: &Op) -> Option<Result<u32, Errno>> {
     match op {
         Op::Sync { file, .. } => Some(rustix::fs::fdatasync(file).map(|()| 0)),

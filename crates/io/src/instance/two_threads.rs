@@ -82,7 +82,7 @@ fn submit(mut ring: SubmissionHalf, staged: &Receiver<Staged>, desk: &Desk, in_f
     }
 }
 
-/// What the submitting thread does when it has submitted all it could.
+/// The next step of the submitting thread when it has submitted all it could.
 enum Next {
     Wait,
     End,

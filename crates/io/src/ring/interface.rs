@@ -62,7 +62,7 @@ fn choose(wanted: Option<&str>, probe: impl Fn() -> io::Result<()>) -> Result<In
     match wanted {
         None | Some("") => Ok(match probe() {
             Err(error) if is_for_good(&error) => Interface::Posix(error.to_string()),
-            // What is short for the moment, memory or descriptors, is said by who makes a ring.
+            // A shortage of memory or descriptors is reported when a ring is made.
             _ => Interface::IoUring,
         }),
         Some("io_uring") => match probe() {

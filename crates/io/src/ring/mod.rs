@@ -314,7 +314,8 @@ impl Ring {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // Who waits for this thread's sleep does not wait any longer, and the driver's descriptor has one name again.
+        // A thread that waits for this one's sleep does not wait any longer, and the driver's descriptor has one name
+        // again.
         self.seat = None;
     }
 }

@@ -22,8 +22,7 @@ pub const TRANSFER_BYTES_MAX: usize = 1 << 30;
 /// The index of a ring's registered arena: there is one.
 const REGISTERED: u16 = 0;
 
-/// One operation. What it reads from or writes to moves into the ring and comes back in
-/// [`Completion::payload`].
+/// One operation. Its buffer moves into the ring and comes back in [`Completion::payload`].
 #[derive(Debug)]
 pub enum Op {
     /// Reads the file at `offset` into `range` of the buffer. The result is the count of bytes read;

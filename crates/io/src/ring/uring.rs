@@ -137,7 +137,7 @@ impl Uring {
         loop {
             self.reap();
             self.fill();
-            // What is already reaped, or does not fit yet, must not wait for what comes.
+            // Completions that are already reaped, or do not fit yet, must not wait for others.
             let want = if self.ready.is_empty() && self.backlog.is_empty() { want } else { 0 };
             self.enters += 1;
             let entered = enter(&self.uring, want, rest, timeout);

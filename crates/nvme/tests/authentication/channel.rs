@@ -29,7 +29,7 @@ fn policy_of(keys: HostKeys) -> Policy {
     Policy { hosts: [(identity().nqn, keys)].into(), ..policy() }
 }
 
-/// What Connect of an admin queue is answered to a host that comes over the channel of these names, or without one.
+/// The answer to Connect of an admin queue, for a host that comes over the channel of these names, or without one.
 fn connected(policy: &Policy, channel: Option<Names>, host: &HostIdentity) -> (Status, u64) {
     let (mut target, now) = (target(policy.clone()), Instant::now());
     let mut queue = Queue::new(&mut target, now);

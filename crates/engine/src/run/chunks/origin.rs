@@ -84,5 +84,5 @@ impl Origin {
     }
 }
 
-/// What is read first behind a range for the end of its last record.
+/// The length of the first read behind a range for the end of its last record.
 const SOON_LEN: u64 = 16 << 10;

@@ -1,4 +1,4 @@
-//! What is known of the descriptors that operations of a ring work on.
+//! The state of the descriptors on which operations of a ring work.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -312,7 +312,7 @@ impl Driver for Posix {
     fn sleep(&mut self, _: Duration, timeout: Option<Duration>) -> io::Result<()> {
         self.begin();
         self.take_done();
-        // What ends from here on wakes this thread, which has said that it sleeps.
+        // Operations that end from here on wake this thread, which has said that it sleeps.
         let must_not = !self.ready.is_empty() || !self.due.is_empty() || self.workers.has_done();
         self.look_at_descriptors(if must_not { Some(Duration::ZERO) } else { timeout })?;
         self.take_done();
