@@ -122,7 +122,7 @@ impl Environment {
             is_ending: AtomicBool::new(false),
             programs,
             scanner: Program::find(),
-            compilers: Arc::new(Compilers::new(&gate)),
+            compilers: Arc::new(Compilers::new(&gate, &pool)),
             gate,
             way: Arc::new(Way::new(Arc::clone(&reactors))),
             pool,

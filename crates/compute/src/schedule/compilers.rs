@@ -16,6 +16,7 @@ use diskside_engine::Compiler;
 use diskside_sys::schedule::{Behind, processor_time, step_back};
 
 use crate::schedule::permits::{Gate, Turn};
+use crate::schedule::pool::Pool;
 
 /// Threads that verify and compile at a time.
 const AT_ONCE_MAX: usize = 2;
@@ -34,7 +35,26 @@ pub(crate) struct Compilers {
     places: Gate,
     /// Where hosts are charged.
     engines: Arc<Gate>,
+    /// Whose threads wait here.
+    pool: Pool,
     taken: Mutex<Taken>,
+}
+
+/// A thread of the pool that waits, in whose place the pool may have another one: the calls of some hosts, each with a program of
+/// its own to compile, would otherwise have all threads.
+struct Waits<'a>(&'a Pool);
+
+impl<'a> Waits<'a> {
+    fn of(pool: &'a Pool) -> Self {
+        pool.park();
+        Self(pool)
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.unpark();
+    }
 }
 
 /// The compiler time of hosts, which decays by a part of the time that passes.
@@ -63,8 +83,9 @@ impl Taken {
 }
 
 impl Compilers {
-    pub(crate) fn new(engines: &Arc<Gate>) -> Self {
-        Self { places: Gate::new(AT_ONCE_MAX), engines: Arc::clone(engines), taken: Mutex::default() }
+    pub(crate) fn new(engines: &Arc<Gate>, pool: &Pool) -> Self {
+        let (places, engines, pool) = (Gate::new(AT_ONCE_MAX), Arc::clone(engines), pool.clone());
+        Self { places, engines, pool, taken: Mutex::default() }
     }
 
     /// The result of work that verifies a program. `None`: it was not done, because nobody wants it any more.
@@ -79,17 +100,32 @@ impl Compilers {
         let place = match compiler {
             // A program of its own, on the one thread that waits for such programs.
             Compiler::Thorough => None,
-            Compiler::Quick if !self.await_others(turn) => return false,
-            Compiler::Quick => match self.places.enter(turn) {
-                None => return false,
-                place => place,
-            },
+            Compiler::Quick => {
+                let waits = (!self.is_free_for(turn)).then(|| Waits::of(&self.pool));
+                if !self.await_others(turn) {
+                    return false;
+                }
+                let Some(place) = self.places.enter(turn) else { return false };
+                drop(waits);
+                Some(place)
+            }
         };
         let took = on_a_thread_behind_calls(compiler, work);
         drop(place);
         self.engines.charge(turn, took);
         self.taken().add(turn.host, Instant::now(), took);
         true
+    }
+
+    /// Whether a job of the host would begin at once.
+    fn is_free_for(&self, turn: &Turn) -> bool {
+        self.places.busy() < AT_ONCE_MAX && !self.is_turn_of_others(turn, Instant::now())
+    }
+
+    /// Whether functions of others run and the host has had its part.
+    fn is_turn_of_others(&self, turn: &Turn, now: Instant) -> bool {
+        self.taken().of(turn.host, now) > BURST
+            && self.engines.others_asked_since(turn.host, now.checked_sub(LATELY).unwrap_or(now))
     }
 
     /// Waits while functions of others run and the host has had its part. False: nobody wants the job any more.
@@ -99,9 +135,7 @@ impl Compilers {
             if turn.cancel.is_cancelled() || now >= turn.until {
                 return false;
             }
-            let is_others_turn = self.taken().of(turn.host, now) > BURST
-                && self.engines.others_asked_since(turn.host, now.checked_sub(LATELY).unwrap_or(now));
-            if !is_others_turn {
+            if !self.is_turn_of_others(turn, now) {
                 return true;
             }
             std::thread::sleep(LOOK);
@@ -141,6 +175,7 @@ fn on_a_thread_behind_calls(compiler: Compiler, work: &mut (dyn FnMut() + Send))
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::pool::{Work, WorkClass};
     use diskside_rights::CPU_SHARE;
     use diskside_sbpf::machine::CancelToken;
     use diskside_sys::schedule;
@@ -153,7 +188,11 @@ mod tests {
     }
 
     fn compilers() -> Compilers {
-        Compilers::new(&Arc::new(Gate::new(1)))
+        of(&Arc::new(Gate::new(1)))
+    }
+
+    fn of(engines: &Arc<Gate>) -> Compilers {
+        Compilers::new(engines, &Pool::of_three())
     }
 
     fn compute_for(time: Duration) {
@@ -195,13 +234,12 @@ mod tests {
                 await_until(|| compilers.places.waiting() == waiting + 1);
             }
             std::thread::sleep(Duration::from_millis(2));
-            (0..AT_ONCE_MAX).for_each(|_| begin.send(()).unwrap());
+            // One place becomes free, so that one job runs at a time.
+            begin.send(()).unwrap();
+            let order: Vec<_> = receiver.iter().take(5).collect();
+            assert_eq!(order, [2, 1, 1, 1, 1]);
+            (1..AT_ONCE_MAX).for_each(|_| begin.send(()).unwrap());
         });
-        drop(sender);
-        let order: Vec<_> = receiver.iter().collect();
-        // Two places become free at once, so that two threads may report in either order.
-        assert!(order[..AT_ONCE_MAX].contains(&2), "{order:?}");
-        assert_eq!(order.len(), 5);
     }
 
     fn await_until(what: impl Fn() -> bool) {
@@ -216,7 +254,7 @@ mod tests {
     #[test]
     fn a_host_is_charged_for_what_it_has_compiled() {
         let engines = Arc::new(Gate::new(1));
-        let compilers = Compilers::new(&engines);
+        let compilers = of(&engines);
         // While somebody else is there: times of hosts that nobody competes with are forgotten.
         let other = engines.enter(&turn(2)).unwrap();
         compilers.verify(&turn(1), || compute_for(Duration::from_millis(20)));
@@ -253,6 +291,27 @@ mod tests {
             taken.add(host, now + host as u32 * LOOK, LOOK / 100);
         }
         assert!(taken.0.len() <= HOSTS_KEPT, "{}", taken.0.len());
+    }
+
+    /// The calls of some hosts, each with a program of its own, had all threads until these were compiled one after the other.
+    #[test]
+    fn a_thread_that_waits_for_a_compiler_makes_room_for_another() {
+        let (compilers, cancel) = (Arc::new(compilers()), CancelToken::new());
+        let _other = compilers.engines.enter(&turn(2)).unwrap();
+        let submit = |host, run: Box<dyn FnOnce() + Send>| {
+            let (class, memory, memory_max) = (WorkClass::Normal, 1, u64::MAX);
+            assert!(compilers.pool.submit(Work { host, class, memory, memory_max, run }));
+        };
+        for host in [1, 3, 4] {
+            compilers.taken().add(host, Instant::now(), Duration::from_secs(3600));
+            let (compilers, turn) = (Arc::clone(&compilers), Turn { cancel: cancel.clone(), ..turn(host) });
+            submit(host, Box::new(move || assert!(compilers.verify(&turn, || ()).is_none())));
+        }
+        let (sender, receiver) = mpsc::channel();
+        submit(2, Box::new(move || sender.send(()).unwrap()));
+        receiver.recv_timeout(Duration::from_secs(20)).expect("the other host has a thread");
+        cancel.cancel();
+        compilers.pool.stop();
     }
 
     /// Compilers worked on for hosts that had left.

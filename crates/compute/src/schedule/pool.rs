@@ -262,6 +262,13 @@ mod tests {
     use diskside_sys::schedule;
     use std::sync::mpsc;
 
+    impl Pool {
+        /// One with three threads for calls, for tests.
+        pub(crate) fn of_three() -> Self {
+            Self::new(limits())
+        }
+    }
+
     fn limits() -> PoolLimits {
         PoolLimits {
             threads_max: 4,

@@ -123,6 +123,7 @@ mod tests {
 
     use crate::schedule::compilers::Compilers;
     use crate::schedule::permits::{Gate, HostTurns, Turn};
+    use crate::schedule::pool::Pool;
     use diskside_sbpf::machine::CancelToken;
     use diskside_wire::function::Class;
 
@@ -179,7 +180,8 @@ mod tests {
         let way = Arc::new(Way::new(Arc::new(Nobody)));
         let until = Instant::now() + Duration::from_secs(3600);
         let turn = Turn { host: 1, cpu_share: 100, class: Class::Normal, cancel: CancelToken::new(), until };
-        let turns = HostTurns::of((&gate, &Arc::new(Compilers::new(&gate))), &way, turn, &Arc::default());
+        let compilers = Arc::new(Compilers::new(&gate, &Pool::of_three()));
+        let turns = HostTurns::of((&gate, &compilers), &way, turn, &Arc::default());
         let inner = Arc::new(HalfKept { gate, read: Mutex::default() });
         let reader = InPieces::new(Arc::clone(&inner) as Arc<dyn ReadAt>, way, turns);
         reader.read_exact_at(0, &mut vec![0; LEN]).unwrap();
