@@ -1,6 +1,6 @@
 /* libdiskside: files and functions, here and at storage servers.
  *
- * What returns a pointer returns NULL on failure; what returns a number returns a negative errno. ds_error()
+ * Functions that return a pointer return NULL on failure; those that return a number, a negative errno. ds_error()
  * then says in words what failed, where, and why, for the calling thread.
  *
  * Objects may be used by several threads at once. Free each once, in any order; NULL is nothing to free. A
@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-// What kind of failure it was, the same wherever the function ran.
+// The kind of failure, the same wherever the function ran.
 typedef enum ds_failed {
     // The call is wrong.
     DS_FAILED_USAGE = 1,
@@ -94,7 +94,7 @@ typedef enum ds_tier {
     DS_TIER_LLVM = 3,
 } ds_tier;
 
-// What records are: none is cut in two.
+// The unit of division: none is cut in two.
 typedef enum ds_split {
     // What the function declares.
     DS_SPLIT_FUNCTION = 0,
@@ -186,8 +186,8 @@ typedef struct ds_trap {
     int64_t returned;
 } ds_trap;
 
-// How a session works. Begin with all zero but `size`, which is what 0 stands for below. Later versions add fields at the
-// end; `size` tells them apart.
+// How a session works. Begin with all zero except `size`; zero selects the defaults below. Later versions add fields
+// at the end; `size` says which are there.
 typedef struct ds_session_options {
     // sizeof(ds_session_options).
     size_t size;
@@ -226,8 +226,8 @@ typedef struct ds_session_options {
     uint32_t reserved_too;
 } ds_session_options;
 
-// How a function is to run. Begin with all zero but `size`, which is what 0 stands for below: `ds_options options =
-// { .size = sizeof options, .place = DS_DEVICE };`. Later versions add fields at the end; `size` tells them apart.
+// How a function is to run. Begin with all zero except `size`; zero selects the defaults below: `ds_options options =
+// { .size = sizeof options, .place = DS_DEVICE };`. Later versions add fields at the end; `size` says which are there.
 typedef struct ds_options {
     // sizeof(ds_options).
     size_t size;
@@ -272,8 +272,8 @@ typedef struct ds_options {
     uint32_t reserved;
 } ds_options;
 
-// What a request took. Times are sums over its parts, which may have run at the same time; total_ns is from the request
-// to the result. Set `size` before the call: later versions add fields at the end.
+// The statistics of a request. Times are sums over its parts, which may have run at the same time; total_ns is from
+// the request to the result. Set `size` before the call: later versions add fields at the end.
 typedef struct ds_stats {
     // sizeof(ds_stats).
     size_t size;
@@ -301,7 +301,7 @@ typedef struct ds_stats {
     uint64_t hops;
     // Lines that the function logged beyond those that are kept.
     uint64_t log_dropped;
-    // What a function of kind `delilah` returned over its last chunk; of others 0.
+    // The return value of a function of kind `delilah` over its last chunk; 0 for others.
     uint64_t returned;
 } ds_stats;
 
@@ -322,7 +322,7 @@ typedef struct ds_part {
     const char *reason;
     // The same in a sentence, with what was expected of each side.
     const char *why;
-    // What ran it: "interp", "cranelift" or "llvm"; "" if a device does not say.
+    // The tier that ran it: "interp", "cranelift" or "llvm"; "" if a device does not say.
     const char *tier;
     // DS_HOST or DS_DEVICE.
     int32_t place;
@@ -348,11 +348,11 @@ typedef struct ds_part {
 extern "C" {
 #endif // __cplusplus
 
-// What failed last in this thread, with what is at fault, and of a function the place in the input, the instruction and
+// The last failure in this thread, with its subject, and for a function the place in the input, the instruction and
 // the source line; "" if nothing failed. Valid until the thread's next call.
 const char *ds_error(void);
 
-// What kind of failure that was: a ds_failed; 0 if nothing failed.
+// The kind of that failure: a ds_failed; 0 if nothing failed.
 int ds_error_kind(void);
 
 // Fills in where the function was stopped and returns 1, if that is what failed last in this thread; else 0.
@@ -368,14 +368,10 @@ struct ds_session *ds_session_new_with(const struct ds_session_options *options)
 // does nothing.
 int ds_session_save_learnt(const struct ds_session *session);
 
-// Zeroes len bytes of a named state from offset on; UINT64_MAX: to its end. Of the state that this host has at the target
-// that url names (diskside://HOST[:PORT]), or with NULL of that of calls on the host. While a call uses the state, this
-// comes behind it and before the next.
-int ds_state_clear(const struct ds_session *session,
-                   const char *url,
-                   const char *name,
-                   uint64_t offset,
-                   uint64_t len);
+// Zeroes len bytes of a named state from offset on; UINT64_MAX: to its end. The state is the one that this host has at
+// the target that url names (diskside://HOST[:PORT]), or with NULL the one of calls on the host. While a call uses the
+// state, this comes behind it and before the next.
+int ds_state_clear(const struct ds_session *session, const char *url, const char *name, uint64_t offset, uint64_t len);
 
 // How many requests were placed so, or for such a reason: by one of the words that ds_part has in `reason`, by a
 // plan ("host", "device", "split", "both"), or all of them ("all"). Only requests with a choice are counted.
@@ -506,12 +502,11 @@ int ds_cancel(const struct ds_request *request);
 // or written. If the request is NULL, this is the failure of the call that was to make it.
 ssize_t ds_wait(struct ds_request *request, void *result, size_t cap);
 
-// Waits, frees the request, and gives its result, however long, with how it came to be (of a prepared call, and of plain
-// reads and writes, nothing is told but the result). If the request is NULL, this is
-// the failure of the call that was to make it.
+// Waits, frees the request, and gives its result, however long, with its statistics (a prepared call, and plain reads
+// and writes, have only the result). If the request is NULL, this is the failure of the call that was to make it.
 struct ds_result *ds_wait_result(struct ds_request *request);
 
-// Gives a request up: its function is stopped as by ds_cancel, and nobody is told when. A plain write may still take
+// Abandons a request: its function is stopped as by ds_cancel, without a report of when. A plain write may still take
 // effect.
 void ds_request_free(struct ds_request *request);
 
@@ -541,7 +536,7 @@ ssize_t ds_prepared_call(const struct ds_prepared *prepared,
 // ds_cancel does nothing there.
 struct ds_request *ds_submit_prepared_call(const struct ds_prepared *prepared, const void *args, size_t args_len);
 
-// Gives it up; calls that are under way go on.
+// Frees it; calls that are under way continue.
 void ds_prepared_free(struct ds_prepared *prepared);
 
 // Finds a function that follows pointers, as ds_function_find finds others.

@@ -120,7 +120,7 @@ typedef struct CSFUniqueId {
     uint64_t GlobalId;
 } CSFUniqueId;
 
-// What is done to memory when it is allocated, initialised or freed.
+// How memory is treated when it is allocated, initialised or freed.
 typedef int32_t CS_FDM_FLAG_TYPE;
 
 // Which memory, and what is done to it.
@@ -586,10 +586,10 @@ typedef struct FDMProperties {
 // A defect of the library: see standard error.
 #define CS_FATAL_ERROR 11
 
-// Requests use what the handle stands for.
+// Requests use the object of the handle.
 #define CS_HANDLE_IN_USE 12
 
-// The handle stands for nothing, or not any more.
+// The handle is invalid, or not valid any more.
 #define CS_INVALID_HANDLE 13
 
 // An argument is wrong.
@@ -640,7 +640,7 @@ typedef struct FDMProperties {
 // The request is queued; its callback or event tells when it has completed.
 #define CS_QUEUED 29
 
-// The memory handle of a request stands for nothing, or not any more.
+// The memory handle of a request is invalid, or not valid any more.
 #define CS_UNKNOWN_MEMORY 30
 
 // The function of a request is not known, or not any more.
@@ -718,13 +718,13 @@ typedef struct FDMProperties {
 // A function.
 #define CS_QUEUE_COMPUTE 3
 
-// Of an engine.
+// The usage of an engine.
 #define CS_STAT_CSE_USAGE 1
 
 // Of device memory.
 #define CS_STAT_CSx_MEM_USAGE 2
 
-// Of a function.
+// The statistics of a function.
 #define CS_STAT_FUNCTION 3
 
 // File systems.
@@ -740,8 +740,8 @@ typedef struct FDMProperties {
 extern "C" {
 #endif // __cplusplus
 
-// Says in words what failed last in this thread, and why; "" if nothing did. Of a request that completed by an event this is told
-// where the event was polled. Valid until the thread's next call. Not of the specification.
+// The last failure in this thread in words, with the reason; "" if nothing failed. For a request that completed by an
+// event, it is set where the event was polled. Valid until the thread's next call. Not of the specification.
 const char *dsCsError(void);
 
 // The names of the CSxes that are configured, with commas between them.
@@ -770,13 +770,13 @@ CS_STATUS csGetCSEFromCSx(CS_DEV_HANDLE DevHandle, unsigned int *Length, char *C
 // Opens a CSx by its name, or by the URL of a server. DevContext is ignored: there are no notifications.
 CS_STATUS csOpenCSx(const char *DevName, void *DevContext, CS_DEV_HANDLE *DevHandle);
 
-// Closes a CSx. Its device memory is freed, and its functions are no functions any more.
+// Closes a CSx. Its device memory is freed, and its functions become invalid.
 CS_STATUS csCloseCSx(CS_DEV_HANDLE DevHandle);
 
 // Opens the CSE of a CSx by its name.
 CS_STATUS csOpenCSE(const char *CSEName, void *CSEContext, CS_CSE_HANDLE *CSEHandle);
 
-// Closes a CSE. Functions that were found with it are no functions any more.
+// Closes a CSE. Functions that were found with it become invalid.
 CS_STATUS csCloseCSE(CS_CSE_HANDLE CSEHandle);
 
 // Allocates device memory. MemFlags may be NULL; VAddressPtr must be, since memory of a server cannot be mapped.
@@ -830,7 +830,7 @@ CS_STATUS csQueueComputeRequest(const CsComputeRequest *Req,
 // Gives a request up that was queued: it completes with CS_ERROR_IN_EXECUTION, or, if it was too late, as it would have.
 CS_STATUS csAbortRequest(CS_REQ_HANDLE ReqHandle);
 
-// What csHelperSetComputeArg calls, with its values as numbers.
+// The function behind csHelperSetComputeArg, with its values as numbers.
 void csHelperSetComputeArgValues(CsComputeArg *ArgPtr, CS_COMPUTE_ARG_TYPE Type, uint64_t First, uint64_t Second);
 
 // Finds a function by its name, or if that is NULL by its GlobalId. A name may end with arguments: "grep?pattern=ERROR&row_len=0".
@@ -902,24 +902,21 @@ CS_STATUS csDeleteEvent(CS_EVT_HANDLE EventHandle);
 CS_STATUS csPollEvent(CS_EVT_HANDLE EventHandle,
                       void *Context);
 
-// What is known of a CSx (CS_CSx_TYPE: a CSxProperties), its CSE (CS_CSE_TYPE: a CSEProperties) or its memory (CS_FDM_TYPE: an
-// FDMProperties, behind which its CSEAccess stands). In C, Type may be left out.
-CS_STATUS csQueryDeviceProperties(CS_DEV_HANDLE DevHandle,
-                                  CS_RESOURCE_TYPE Type,
-                                  int *Length,
-                                  void *Buffer);
+// The properties of a CSx (CS_CSx_TYPE: a CSxProperties), its CSE (CS_CSE_TYPE: a CSEProperties) or its memory
+// (CS_FDM_TYPE: an FDMProperties, followed by its CSEAccess). In C, Type may be left out.
+CS_STATUS csQueryDeviceProperties(CS_DEV_HANDLE DevHandle, CS_RESOURCE_TYPE Type, int *Length, void *Buffer);
 
 // What the functions of a CSx do.
 CS_STATUS csQueryDeviceCapabilities(CS_DEV_HANDLE DevHandle, struct CsCapabilities *Caps);
 
-// What a CSx did. Identifier is a CS_CSF_ID * with CS_STAT_FUNCTION, else ignored. It is told of everybody's requests, as far as the
-// server lets this host see them.
+// The statistics of a CSx. Identifier is a CS_CSF_ID * with CS_STAT_FUNCTION, else ignored. They cover everybody's
+// requests, as far as the server lets this host see them.
 CS_STATUS csQueryDeviceStatistics(CS_DEV_HANDLE DevHandle,
                                   CS_STAT_TYPE Type,
                                   const void *Identifier,
                                   union CsStatsInfo *Stats);
 
-// Refused: servers notify of nothing. A server that went away is told by the next request.
+// Refused: servers send no notifications. The next request fails if a server went away.
 CS_STATUS csRegisterNotify(const char *DevName, uint32_t NotifyOptions, csDevNotificationFn NotifyFn);
 
 // Refused, as csRegisterNotify is.
@@ -943,7 +940,7 @@ CS_STATUS csReset(CS_DEV_HANDLE DevHandle, CS_RESOURCE_TYPE Type);
 // Refused, as csReset is.
 CS_STATUS csResetCSE(CS_CSE_HANDLE CSEHandle);
 
-// What file systems there are, by CS_FILE_SYSTEMS_SUPPORTED: "diskside".
+// The file systems, by CS_FILE_SYSTEMS_SUPPORTED: "diskside".
 CS_STATUS csQueryLibrarySupport(CS_LIBRARY_SUPPORT Type, int *Length, char *Buffer);
 
 // Refused: the library has no plugins.

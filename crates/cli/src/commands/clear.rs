@@ -14,7 +14,7 @@ use diskside_paths::Pattern;
 #[derive(Args)]
 #[command(after_help = "\
 A named state is shared by all that this host (--hostnqn) runs at the target, and goes with its last connection: what another
-command or program of the host keeps there is what this one clears. A run that uses it goes on; the next finds zeroes.
+command or program of the host keeps there is what this one clears. A run that uses it continues; the next finds zeroes.
 
 Examples:
   diskside clear diskside://server --state counters

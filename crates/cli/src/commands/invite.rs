@@ -19,7 +19,7 @@ use toml_edit::{Array, InlineTable, Table, value};
 Examples, at the server:
   diskside invite --name ann --at server.example --read logs --write out --config diskside.toml
   diskside invite --name bob --at server.example --read '*' --function any --out bob.invitation
-The text is as secret as a password: whoever has it can be this host. It goes to one person, who runs
+The text is as secret as a password: anyone who has it can be this host. It goes to one person, who runs
   diskside join
 on their machine and pastes it. `diskside key rotate` then makes a key that was in no text.")]
 pub(crate) struct Invite {

@@ -16,7 +16,7 @@ use std::time::Duration;
 #[command(after_help = "\
 A key is changed without a moment in which the host is not let in. On the host:
   diskside key rotate
-makes the new key beside the old one, which goes on, and prints a line as secret as the key. At the server, where the host is \
+makes the new key beside the old one, which stays valid, and prints a line as secret as the key. At the server, where the host is \
 called ann:
   diskside key rotate --name ann --old-until 7d      (paste the line)
   kill -HUP PID                                      (of the server; nobody is disconnected)
