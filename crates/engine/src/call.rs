@@ -323,6 +323,8 @@ pub struct CallStats {
     pub edges: u64,
     /// Time in the function, all threads together.
     pub run: Duration,
+    /// Time in its `combine`, of which one thread runs all.
+    pub fold: Duration,
     /// Time waiting for input.
     pub wait: Duration,
     /// Time in all.
