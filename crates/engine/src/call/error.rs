@@ -105,8 +105,7 @@ pub enum CallError {
     },
     /// The function runs once over its whole input, which is longer than that may be.
     #[error(
-        "{source_name}: {function} runs once over its whole input, of up to {max} bytes, and this {}; {remedy}, or ask for \
-         longer chunks",
+        "{source_name}: {function} runs once over its whole input, of up to {max} bytes, and this {}; {remedy}",
         .len.map_or_else(|| "is longer".to_owned(), |len| format!("has {len}"))
     )]
     Undivided {
