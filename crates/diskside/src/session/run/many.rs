@@ -15,12 +15,12 @@ use crate::session::function::SessionFunction;
 use crate::session::pending::{Cancellable, Pending};
 use crate::session::place::Place;
 use diskside_dispatch::Side;
-use diskside_engine::{Call, CallError, PutTogether};
+use diskside_engine::{Call, CallError};
 use diskside_sbpf::machine::CancelToken;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use turns::Turns;
 
 /// Files that one run works on at the same time.
@@ -189,12 +189,11 @@ impl Session {
             let mut call = Call::new(function, Vec::new(), args.to_vec());
             call.fold = options.fold;
             call.limits = options.limits.clone();
-            let PutTogether { result, fold } = match &results[..] {
+            let result = match &results[..] {
                 results if frames => self.engine().fold_frames(&call, results)?,
-                [(_, only)] => PutTogether { result: only.to_vec(), fold: Duration::ZERO },
+                [(_, only)] => only.to_vec(),
                 results => self.engine().fold(&call, results)?,
             };
-            total.fold = fold;
             if let Some(failed) = failed {
                 return Err(failed);
             }
