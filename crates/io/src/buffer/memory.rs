@@ -13,7 +13,7 @@ use super::arena::Part;
 pub const ALIGNMENT_BYTES: usize = 4096;
 
 /// From this size on, memory comes straight from `mmap`: zeroed lazily, and given back when freed.
-const MAP_THRESHOLD_BYTES: usize = 1 << 20;
+pub(super) const MAP_THRESHOLD_BYTES: usize = 1 << 20;
 const HUGEPAGE_BYTES: usize = 2 << 20;
 
 /// Whether to ask for transparent huge pages (`madvise(MADV_HUGEPAGE)`; needs no privilege).

@@ -3,13 +3,13 @@
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use super::memory::{Hugepages, Memory};
-use super::{ALIGNMENT_BYTES, Buffer};
+use super::{ALIGNMENT_BYTES, Buffer, kept};
 
 /// A bounded set of equal aligned buffers, shared by any number of threads.
 ///
 /// Memory is allocated when a buffer is first needed and kept for the next user:
-/// a pool never holds more than `buffers_max × len_bytes`. A reused buffer holds the bytes that its
-/// last user left.
+/// a pool never holds more than `buffers_max × len_bytes`. When the pool is gone the process keeps up to 32 MiB for pools
+/// to come. A reused buffer holds the bytes that its last user left.
 #[derive(Clone)]
 pub struct Pool {
     home: Arc<Home>,
@@ -96,7 +96,8 @@ impl Pool {
             Some(memory) => memory,
             None if shelf.allocated < self.home.buffers_max => {
                 shelf.allocated += 1;
-                Memory::zeroed(self.home.len_bytes, self.home.hugepages)
+                let (len_bytes, hugepages) = (self.home.len_bytes, self.home.hugepages);
+                kept::take(len_bytes, hugepages).unwrap_or_else(|| Memory::zeroed(len_bytes, hugepages))
             }
             None => return None,
         };
@@ -113,6 +114,13 @@ impl Home {
     fn lock(&self) -> std::sync::MutexGuard<'_, Shelf> {
         // A shelf is consistent between any two statements: a panic elsewhere cannot break it.
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let shelf = self.shelf.get_mut().unwrap_or_else(PoisonError::into_inner);
+        kept::keep(std::mem::take(&mut shelf.free), self.hugepages);
     }
 }
 
