@@ -178,6 +178,54 @@ fn what_a_function_returned_is_told_as_it_is() {
     }
 }
 
+/// A table of the library that was full, and a key that was too long, failed with a bare errno: "No space left on device" of a
+/// function that writes to no device. The message names the table, and what to do.
+#[test]
+fn a_full_table_of_the_library_says_what_is_full() {
+    let server = Server::start("");
+    // As many keys as there are lines, of 4 bytes; one of 5 at the end.
+    let keys = |count: usize| (0..count).map(|at| format!("{at:04}\n")).collect::<String>();
+    let few = server.file("few", keys(100).as_bytes()).display().to_string();
+    let many = server.file("many", keys(9000).as_bytes()).display().to_string();
+    let long = server.file("long", b"0001\n00002\n").display().to_string();
+    let function = |row: &str, table: &str, key: &str, room: usize| {
+        let body = format!(
+            "#include <diskside/groups.h>\n#include <diskside/tables.h>\nDS_SPLIT_LINES;\nDS_OUTPUT(0, 1, {room});\n\
+             struct row {{ {row} __u32 lines; }};\n{table}(rows, struct row, key);\nSEC(\"read/f\")\n\
+             __s64 f(struct row *out, const char *in, __u64 in_len, const void *args, const struct ds_call *call) {{\n\
+             struct ds_text rest = ds_text(in, in_len), line;\nstruct rows table = {{0}};\n__u64 number;\n\
+             while (ds_next_line(&rest, &line)) {{\nds_parse_u64(line, &number);\n\
+             struct row *row = rows_at(&table, {key});\nif (!row)\nreturn table.error;\nrow->lines++;\n}}\n\
+             return rows_write(&table, out, call->out_cap);\n}}\n\
+             static void add(struct row *to, const struct row *from) {{ to->lines += from->lines; }}\n\
+             SEC(\"combine/f\")\n__s64 fold(struct row *acc, __u64 acc_len, __u64 acc_cap, const struct row *part, \
+             __u64 part_len) {{\nreturn rows_merge(acc, acc_len, {merged}, part, part_len, add);\n}}\n",
+            merged = if room == 1608 { "200 * sizeof(*acc)" } else { "acc_cap" }
+        );
+        server.file(&format!("{table}{room}.bpf.c"), body.as_bytes()).display().to_string()
+    };
+    for (row, table, key) in [("char key[4];", "DS_GROUPS", "line"), ("__u32 key;", "DS_TABLE", "number")] {
+        let of = |room: usize| function(row, table, key, room);
+        let (code, said) = fails(&["run", &of(799), &few]);
+        let told = "read/f returned -28: the rows of `rows` do not fit in their output: give it more (DS_OUTPUT), or ask for \
+                    shorter pieces (--chunk)\n";
+        assert!(code == 1 && said.ends_with(told), "{table}: {said}");
+        let (code, said) = fails(&["run", &of(80_000), &many, "--heap", "64KiB"]);
+        let told = "read/f returned -12: the heap has no room for more rows of `rows`: give it more (--heap), or ask for shorter \
+                    pieces (--chunk)\n";
+        assert!(code == 1 && said.ends_with(told), "{table}: {said}");
+        // A piece has at most 100 rows, and all of them have 9,000.
+        let (code, said) = fails(&["run", &of(1608), &many, "--chunk", "500"]);
+        let told = "combine/f returned -28: the rows of `rows` of all pieces do not fit in one result: run it over less at a \
+                    time (--offset, --length)\n";
+        assert!(code == 1 && said.ends_with(told), "{table}: {said}");
+    }
+    let groups = function("char key[4];", "DS_GROUPS", "line", 80_000);
+    let (code, said) = fails(&["run", &groups, &long]);
+    let told = "read/f returned -7: a key is longer than the member `key` of the rows of `rows`: make it longer, or cut the key\n";
+    assert!(code == 1 && said.ends_with(told), "{said}");
+}
+
 /// It was asked whether the link itself was meant.
 #[test]
 fn a_link_that_leads_nowhere_says_where_it_leads() {

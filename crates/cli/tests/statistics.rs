@@ -89,6 +89,39 @@ fn output_is_counted_before_it_is_folded_on_both_sides() {
     }
 }
 
+/// A run of a second had no column that explained it: time in `combine` was measured nowhere. It is shown for each part, and for
+/// what this machine folds of several parts.
+#[test]
+fn the_time_in_combine_is_shown_wherever_it_runs() {
+    let server = Server::start("");
+    let files = ["a.u64", "b.u64"].map(|name| server.file(name, &numbers(1000)).display().to_string());
+    let text = "#include \"diskside.h\"\nstruct sum { __u64 total; };\nSEC(\"read/sum\")\n\
+                __s64 sum(struct sum *out, const __u64 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+                out->total = in_len;\nreturn sizeof(*out);\n}\nSEC(\"combine/sum\")\n\
+                __s64 add(struct sum *acc, __u64 acc_len, __u64 acc_cap, const struct sum *part, __u64 part_len) {\n\
+                __u64 mixed = part->total;\nfor (int i = 0; i < 1000000; i++)\nmixed = mixed * 31 ^ mixed >> 7;\n\
+                acc->total = acc_len ? acc->total + mixed : mixed;\nreturn sizeof(*acc);\n}\n";
+    let path = server.dir.join("sum.bpf.c");
+    std::fs::write(&path, text).expect("written");
+    let function = path.to_str().expect("UTF-8");
+    let ns = |value: &serde_json::Value| value["fold_ns"].as_u64().unwrap_or_else(|| panic!("{value}"));
+    for place in ["host", "device"] {
+        let ran = json(&["run", function, &server.at("a.u64"), "--where", place, "--chunk", "800"]);
+        assert!(ns(&ran["parts"][0]) > 0, "{place}: {ran}");
+        assert_eq!(ns(&ran["stats"]), ns(&ran["parts"][0]), "one part is not folded again, {place}: {ran}");
+    }
+    // One file here, and one there: each is a part, and their results are folded here.
+    let both = [&files[0], &server.at("b.u64")];
+    let ran = json(&["run", function, both[0], both[1], "--chunk", "800", "--no-combine"]);
+    assert_eq!(ns(&ran["stats"]), 0, "nothing is folded: {ran}");
+    let ran = json(&["run", function, both[0], both[1], "--chunk", "800"]);
+    let parts: u64 = ran["parts"].as_array().expect("a list").iter().map(ns).sum();
+    assert!(ns(&ran["stats"]) > parts, "{ran}");
+    let (_, _, said) = diskside(&["run", function, both[0], both[1], "--chunk", "800", "--stats"]);
+    let names = said.lines().next().expect("names").split_whitespace().collect::<Vec<_>>();
+    assert!(names.contains(&"fold") && said.contains("the results of all parts were folded here in "), "{said}");
+}
+
 /// Counters were kept by a program's index, which the next program gets when a command's own was unloaded: it showed the calls
 /// and bytes of others, and what had run before lost its name. They belong to the function now, wherever it was loaded.
 #[test]

@@ -49,7 +49,8 @@ pub use diskside_engine::pieces::PIECE_LEN_MAX;
 pub use diskside_engine::traverse;
 pub use diskside_engine::{
     Call, CallError, CallLimits, CallStats, ChunkCodec, CodeCache, CodeStats, Codec, DEPTH_MAX, DirectPolicy, Engine,
-    Execution, Function, LlvmOptions, LoadError, OnMiss, Outcome, Place, Sink, Source, State, TierChoice, args, split,
+    Execution, Function, LlvmOptions, LoadError, OnMiss, Outcome, Place, PutTogether, Sink, Source, State, TierChoice,
+    args, split,
 };
 pub use diskside_host as host;
 pub use diskside_io as io;

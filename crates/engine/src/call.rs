@@ -57,11 +57,12 @@ pub struct Call<'a> {
     pub progress: Option<Arc<AtomicU64>>,
     /// When the function may compute; the time in which the call reads and writes does not count.
     pub turns: Option<Arc<dyn Turns>>,
-    /// Gives memory for a record that is longer than a chunk, if there is some.
+    /// Gives memory for a record that is longer than a chunk, and for input that is one chunk, if there is some.
     pub growth: Option<Arc<dyn Growth>>,
 }
 
-/// Gives calls memory for chunks that become longer than was asked for, because a record does not end.
+/// Gives calls memory for chunks that become longer than was asked for, because a record does not end, and for input that is one
+/// chunk.
 pub trait Growth: std::fmt::Debug + Send + Sync {
     /// Whether a chunk may become so long. It is asked again as a chunk grows, with lengths of powers of two.
     ///
@@ -323,6 +324,8 @@ pub struct CallStats {
     pub edges: u64,
     /// Time in the function, all threads together.
     pub run: Duration,
+    /// Time in its `combine`, of which one thread runs all.
+    pub fold: Duration,
     /// Time waiting for input.
     pub wait: Duration,
     /// Time in all.

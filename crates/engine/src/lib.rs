@@ -49,6 +49,7 @@ pub use diskside_decompress::{ChunkCodec, ChunkCodecs, Codec};
 pub use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, ReadStream};
 pub use environment::{LOG_LINES_MAX, WARNING};
 pub use execute::{EXECUTION_RANGES_MAX, Execution};
+pub use fold::PutTogether;
 pub use function::{Function, LoadError};
 pub use kernel::{DirectPolicy, IoCounts, Launch, LaunchStats, Launched};
 pub use pieces::{Asked, Part, Pieces, Undivided};
@@ -171,7 +172,7 @@ impl Engine {
     ///
     /// # Errors
     /// Why `combine` did not end well, and at which result, or that all of it is too large.
-    pub fn fold(&self, call: &Call<'_>, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, CallError> {
+    pub fn fold(&self, call: &Call<'_>, parts: &[(&str, &[u8])]) -> Result<PutTogether, CallError> {
         fold::fold(&self.code, call, parts)
     }
 
@@ -180,7 +181,7 @@ impl Engine {
     ///
     /// # Errors
     /// Why `combine` did not end well, and at which piece, or that frames are broken.
-    pub fn fold_frames(&self, call: &Call<'_>, parts: &[(&str, &[u8])]) -> Result<Vec<u8>, CallError> {
+    pub fn fold_frames(&self, call: &Call<'_>, parts: &[(&str, &[u8])]) -> Result<PutTogether, CallError> {
         fold::fold_frames(&self.code, call, parts)
     }
 }

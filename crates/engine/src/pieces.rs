@@ -111,7 +111,7 @@ impl Pieces {
             function: function.main().entry().section.clone(),
             len,
             max: self.len_bytes,
-            remedy: reason.remedy(),
+            remedy: reason.remedy(len),
         })
     }
 
@@ -170,17 +170,33 @@ fn record_len_of(function: &Function, args: &[u8]) -> Option<u32> {
 }
 
 impl Undivided {
-    /// What to do about it, for an error.
-    fn remedy(self) -> String {
-        const RECORDS: &str =
-            "what its records are (DS_SPLIT_LINES, DS_SPLIT_RECORDS(bytes), DS_SPLIT_BYTES, or a type of `in`)";
-        const OUTPUTS: &str = "what becomes of its outputs (a `combine`, or DS_CONCATENATE)";
-        match self {
-            Self::Asked => "ask for records instead".to_owned(),
-            Self::Kind(kind) => format!("a request of kind `{}` is one run: run it over a shorter range", kind.name()),
-            Self::Records => format!("declare {RECORDS} in its source"),
-            Self::Outputs => format!("declare {OUTPUTS} in its source"),
-            Self::Undeclared => format!("declare {RECORDS} and {OUTPUTS} in its source"),
-        }
+    /// What to do about input of so many bytes, for an error.
+    fn remedy(self, len: Option<u64>) -> String {
+        let declared = match self {
+            Self::Asked => return format!("{}ask for records instead", one_piece(len)),
+            Self::Kind(kind) => {
+                let kind = kind.name();
+                return format!("{}run it over a shorter range: a request of kind `{kind}` is one run", one_piece(len));
+            }
+            Self::Records => RECORDS.to_owned(),
+            Self::Outputs => OUTPUTS.to_owned(),
+            Self::Undeclared => format!("{RECORDS} and {OUTPUTS}"),
+        };
+        // Pieces of a function that looks back have the wrong result where they begin, and nothing fails.
+        format!("{}declare {declared} in its source; {LOOKS_BACK}", one_piece(len))
+    }
+}
+
+const RECORDS: &str =
+    "what its records are (DS_SPLIT_LINES, DS_SPLIT_RECORDS(bytes), DS_SPLIT_BYTES, or a type of `in`)";
+const OUTPUTS: &str = "what becomes of its outputs (a `combine`, or DS_CONCATENATE)";
+const LOOKS_BACK: &str = "if it looks back over earlier bytes, it must then keep them in a state (DS_STATE)";
+
+/// How to ask for one piece of input of so many bytes, if that is possible, before what else can be done.
+fn one_piece(len: Option<u64>) -> String {
+    match len {
+        Some(len) if len > PIECE_LEN_MAX as u64 => String::new(),
+        Some(len) => format!("ask for one piece of all of it (--chunk {len}), or "),
+        None => format!("ask for one piece of all of it (--chunk, of up to {PIECE_LEN_MAX} bytes), or "),
     }
 }

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Result<Outcome, CallError> {
     let started = Instant::now();
@@ -45,6 +45,7 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
     } else {
         run_on_threads(code, call, &log, until, chunks, threads, &mut results)?
     };
+    let fold = results.folder.as_ref().map_or(Duration::ZERO, |folder| folder.run);
     let result = results.finish()?;
     let returned = tally.last.filter(|_| call.function.is_in_place()).map(|(_, value)| value);
     let stats = CallStats {
@@ -56,13 +57,14 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
         chunks: tally.chunks,
         edges: tally.edges,
         run: tally.run,
+        fold,
         wait,
         total: started.elapsed(),
     };
     Ok(Outcome { result, returned, stats, log: log.take() })
 }
 
-type Ran = (Tally, Tier, std::time::Duration);
+type Ran = (Tally, Tier, Duration);
 
 fn run_here(
     code: &CodeCache,

@@ -471,6 +471,30 @@ fn a_record_that_outgrows_its_chunk_asks_for_memory_first() {
     assert_eq!((lens(ran.expect("runs")).iter().sum::<u64>(), asked.len()), (lines.len() as u64, 0));
 }
 
+/// Input of unknown length that was one piece was refused with "the record does not end here", although it had no records: what
+/// lacked was memory.
+#[test]
+fn input_that_is_one_piece_says_that_memory_lacks_for_it() {
+    let engine = engine();
+    let f = function(&engine, "stxdw [%r1], %r3\nmov %r0, 8\nexit");
+    // It is read in windows of 8 MiB.
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    file.as_file().set_len(20 << 20).expect("a hole");
+    let run = |max: usize| {
+        let mut call = Call::new(&f, vec![Source::File { path: file.path().to_owned(), range: None }], Vec::new());
+        call.split = Some(Split::Whole);
+        call.growth = Some(Arc::new(Bounded { max, ..Bounded::default() }));
+        engine.run(&call, &mut Sink::Memory).map(|ran| ran.result)
+    };
+    assert_eq!(run(20 << 20).expect("there is memory"), (20_u64 << 20).to_le_bytes());
+    let error = run(16 << 20).expect_err("there is no memory");
+    let CallError::NoRoomForPiece { place, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(place.range, 0..20 << 20);
+    let told = "the function runs once over its whole input, and for one piece that is so long there is no memory: 16777216 is \
+                all there is";
+    assert!(error.to_string().ends_with(told), "{error}");
+}
+
 /// A function of tens of kilobytes could take seconds to compile, once for each call that found it not compiled. What
 /// would take too long is compiled in one pass, or not at all; the result is the same, and the statistics say so.
 #[test]

@@ -14,7 +14,7 @@ use crate::writer::Writer;
 use diskside::host::function::FileInfo;
 use diskside::session::{FileWriter, OpenMode, ScanOptions, SessionOptions};
 use diskside::wire::file::{FileFlags, FileKind};
-use diskside::{Call, CallError, ExportUrl, Location, PathText};
+use diskside::{Call, CallError, ExportUrl, Location, PathText, PutTogether};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyDict;
@@ -142,14 +142,15 @@ impl Session {
         given: &Bound<'_, PyDict>,
     ) -> PyResult<Ran> {
         let (session, (options, ..)) = (self.0.get()?, options::read(given)?);
-        let folded: Result<_, CallError> = py.detach(|| {
+        let folded: Result<PutTogether, CallError> = py.detach(|| {
             let call = Call { limits: options.limits, ..Call::new(&function.0, Vec::new(), args.to_vec()) };
             let names: Vec<_> = (0..results.len()).map(|index| format!("result {index}")).collect();
             let parts: Vec<_> = names.iter().zip(&results).map(|(name, part)| (name.as_str(), &part[..])).collect();
             session.engine().fold(&call, &parts)
         });
-        let result = folded.map_err(|error| Failure::from(diskside::session::SessionError::Call(error)))?;
-        Ok(Ran::of(diskside::session::Ran { result, ..diskside::session::Ran::default() }))
+        let folded = folded.map_err(|error| Failure::from(diskside::session::SessionError::Call(error)))?;
+        let PutTogether { result, fold } = folded;
+        Ok(Ran::of(diskside::session::Ran { result, fold, ..diskside::session::Ran::default() }))
     }
 
     /// Reads ranges of files of exports, all at once; see [`batch`]. A range is a URL, a start, an end, which may be `None`,

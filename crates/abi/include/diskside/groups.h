@@ -7,14 +7,14 @@
  *
  *     struct cities table = {0};
  *     struct city *city = cities_at(&table, field);    a new one has its name, and zeroes
- *     if (!city) return table.error;                   -DS_E2BIG: a key that is too long; -DS_ENOMEM
+ *     if (!city) return table.error;                   -DS_E2BIG: a key that is too long; -DS_ENOMEM: a full heap
  *     city->count++;
  *     ...
  *     return cities_write(&table, out, call->out_cap); the rows, in order of their keys
  *
  * In a `combine`, cities_merge(acc, acc_len, acc_cap, part, part_len, add) folds such outputs, with `add(to, from)` for
  * rows of one key. A key ends at its first zero byte, and has at most as many bytes as the member; it is
- * hashed by XXH3.
+ * hashed by XXH3. The message of a failure says what is full, and what to do.
  */
 #ifndef DISKSIDE_GROUPS_H
 #define DISKSIDE_GROUPS_H
@@ -50,7 +50,8 @@
         t->rows = ds_alloc(t->capacity * sizeof(type));                                    \
         t->used = ds_alloc(t->capacity);                                                   \
         if (!t->rows || !t->used) {                                                        \
-            t->error = -DS_ENOMEM;                                                         \
+            t->error = DS_FAIL(DS_ENOMEM, "the heap has no room for more rows of `" #name "`: give it " \
+                                          "more (--heap), or ask for shorter pieces (--chunk)"); \
             return 0;                                                                      \
         }                                                                                  \
         for (__u64 i = 0; i < old.capacity; i++) {                                         \
@@ -68,7 +69,8 @@
     {                                                                                      \
         text = ds_member(text.at, text.len);                                               \
         if (text.len > sizeof(t->rows->key)) {                                             \
-            t->error = -DS_E2BIG;                                                          \
+            t->error = DS_FAIL(DS_E2BIG, "a key is longer than the member `" #key "` of the rows of `" #name \
+                                         "`: make it longer, or cut the key");             \
             return NULL;                                                                   \
         }                                                                                  \
         if (2 * t->count >= t->capacity && !name##_grow(t))                                \
@@ -86,7 +88,8 @@
     {                                                                                      \
         __u64 n = 0;                                                                       \
         if (t->count * sizeof(type) > out_cap)                                             \
-            return -DS_ENOSPC;                                                             \
+            return DS_FAIL(DS_ENOSPC, "the rows of `" #name "` do not fit in their output: give it " \
+                                      "more (DS_OUTPUT), or ask for shorter pieces (--chunk)"); \
         for (__u64 i = 0; i < t->capacity; i++)                                            \
             if (t->used[i])                                                                \
                 out[n++] = t->rows[i];                                                     \
@@ -107,7 +110,8 @@
             j += order >= 0;                                                               \
         }                                                                                  \
         if (n * sizeof(type) > acc_cap)                                                    \
-            return -DS_ENOSPC;                                                             \
+            return DS_FAIL(DS_ENOSPC, "the rows of `" #name "` of all pieces do not fit in one result: " \
+                                      "run it over less at a time (--offset, --length)");  \
         for (__s64 to = n; p > 0; to--) {                                                  \
             int order = a > 0 ? name##_order(&acc[a - 1], &part[p - 1]) : -1;              \
             if (order >= 0)                                                                \

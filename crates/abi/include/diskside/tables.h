@@ -7,13 +7,14 @@
  *
  *     struct shops table = {0};
  *     struct shop *shop = shops_at(&table, id);        a new one has its number, and zeroes
- *     if (!shop) return table.error;                   -DS_ENOMEM
+ *     if (!shop) return table.error;                   -DS_ENOMEM: a full heap
  *     struct shop *known = shops_find(&table, id);     NULL if there is none: the other side of a join
  *     ...
  *     return shops_write(&table, out, call->out_cap);  the rows, in order of their numbers
  *
  * In a `combine`, shops_merge(acc, acc_len, acc_cap, part, part_len, add) folds such outputs, with `add(to, from)` for rows of
  * one number. The member is an integer of any width. Rows may move when one is added.
+ * The message of a failure says what is full, and what to do.
  */
 #ifndef DISKSIDE_TABLES_H
 #define DISKSIDE_TABLES_H
@@ -54,7 +55,8 @@ DS_INLINE __u64 ds_mixed(__u64 x)
         t->rows = ds_alloc(t->capacity * sizeof(type));                                    \
         t->used = ds_alloc(t->capacity);                                                   \
         if (!t->rows || !t->used) {                                                        \
-            t->error = -DS_ENOMEM;                                                         \
+            t->error = DS_FAIL(DS_ENOMEM, "the heap has no room for more rows of `" #name "`: give it " \
+                                          "more (--heap), or ask for shorter pieces (--chunk)"); \
             return 0;                                                                      \
         }                                                                                  \
         for (__u64 i = 0; i < old.capacity; i++) {                                         \
@@ -97,7 +99,8 @@ DS_INLINE __u64 ds_mixed(__u64 x)
     {                                                                                      \
         __u64 n = 0;                                                                       \
         if (t->count * sizeof(type) > out_cap)                                             \
-            return -DS_ENOSPC;                                                             \
+            return DS_FAIL(DS_ENOSPC, "the rows of `" #name "` do not fit in their output: give it " \
+                                      "more (DS_OUTPUT), or ask for shorter pieces (--chunk)"); \
         for (__u64 i = 0; i < t->capacity; i++)                                            \
             if (t->used[i])                                                                \
                 out[n++] = t->rows[i];                                                     \
@@ -117,7 +120,8 @@ DS_INLINE __u64 ds_mixed(__u64 x)
             j += !before;                                                                  \
         }                                                                                  \
         if (n * sizeof(type) > acc_cap)                                                    \
-            return -DS_ENOSPC;                                                             \
+            return DS_FAIL(DS_ENOSPC, "the rows of `" #name "` of all pieces do not fit in one result: " \
+                                      "run it over less at a time (--offset, --length)");  \
         for (__s64 to = n; p > 0; to--) {                                                  \
             if (a > 0 && acc[a - 1].number > part[p - 1].number) {                         \
                 acc[to - 1] = acc[--a];                                                    \

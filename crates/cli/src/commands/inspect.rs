@@ -1,5 +1,7 @@
 //! `diskside inspect`.
 
+mod loops;
+
 use super::functions::effect_names;
 use super::{load_image, parse_kind};
 use crate::error::Failure;
@@ -11,7 +13,6 @@ use diskside::sandbox::activation::{Program, Tier};
 use diskside::sandbox::disasm;
 use diskside::sandbox::image::{Image, Kind};
 use diskside::sandbox::ir::LoopReport;
-use diskside::sandbox::opt::instead;
 use diskside::{CodeCache, OnMiss, TierChoice};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -69,7 +70,7 @@ impl Inspect {
             writeln!(output::stdout(), "\n{}", image.programs[i].section)?;
             match program {
                 Ok(program) => {
-                    write!(output::stdout(), "{}", loops(&image, program, said[i].as_ref()))?;
+                    write!(output::stdout(), "{}", loops::report(&image, program, said[i].as_ref()))?;
                     if let Some(why) = plainer(program) {
                         writeln!(output::stdout(), "  code: {why}")?;
                     }
@@ -123,43 +124,6 @@ fn effects_text(program: &Program) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
-/// Loop by loop: whether checks were hoisted, and if not, why.
-fn loops(image: &Image, program: &Program, said: Option<&Outcomes>) -> String {
-    let all: Vec<&LoopReport> = program.optimised().functions.iter().flat_map(|f| &f.loops).collect();
-    if all.is_empty() {
-        return "  no loops\n".into();
-    }
-    let mut text = String::new();
-    for l in all {
-        let place = image.line_of(l.insn as usize).map_or_else(String::new, |s| format!(" ({}:{})", s.file, s.line));
-        let what = match (l.accesses, l.hoisted) {
-            (0, _) => "no accesses of its own".to_owned(),
-            (n, true) => format!("{} of {n} accesses run unchecked under a guard", l.unchecked),
-            (n, false) => format!("all {n} accesses are checked one by one"),
-        };
-        text += &format!("  loop at instruction {}{place}: {what}\n", l.insn);
-        l.why.iter().for_each(|w| text += &reason(image, w));
-        if let Some(said) = said {
-            text += &vectors(l, said.get(&l.insn));
-        }
-    }
-    text
-}
-
-/// Why an access or a loop keeps its checks, where in the source, and what to write instead.
-fn reason(image: &Image, why: &str) -> String {
-    let insn = why.strip_prefix("insn ").and_then(|w| w.split_once(": "));
-    let place = insn.and_then(|(insn, _)| image.line_of(insn.parse().ok()?));
-    let mut text = match (insn, place) {
-        (Some((insn, what)), Some(place)) => format!("    insn {insn} ({}:{}): {what}\n", place.file, place.line),
-        _ => format!("    {why}\n"),
-    };
-    if let Some(advice) = instead(why) {
-        text += &format!("      instead: {advice}\n");
-    }
-    text
-}
-
 /// Why its code is not as fast as that of others, if so.
 fn plainer(program: &Program) -> Option<String> {
     let code = CodeCache::default();
@@ -175,27 +139,6 @@ fn said_by_llvm(program: &Program) -> Result<Outcomes, Failure> {
     let compiled = compile(program.optimised(), &compiler)
         .map_err(|e| Failure::Load(format!("{}: {e}", program.entry().section)))?;
     Ok(remarks::outcomes(&compiled.remarks))
-}
-
-/// Whether a loop takes several trips at once; if not, why, and what to write instead.
-fn vectors(l: &LoopReport, outcome: Option<&Outcome>) -> String {
-    match outcome {
-        Some(Outcome::Vectorised { width, interleaved }) => {
-            format!("    vectorised: {width} elements at once, {interleaved} times in flight\n")
-        }
-        _ if l.unchecked < l.accesses => "    not vectorised: a check of an access is a branch in the loop\n".into(),
-        Some(Outcome::Scalar { reasons }) => {
-            let mut text = String::new();
-            for reason in reasons {
-                text += &format!("    not vectorised: {reason}\n");
-                if let Some(advice) = remarks::advice(reason) {
-                    text += &format!("      instead: {advice}\n");
-                }
-            }
-            text
-        }
-        None => "    around another loop, or unrolled\n".into(),
-    }
 }
 
 fn parse_tier(text: &str) -> Result<Tier, String> {

@@ -187,7 +187,7 @@ impl Job {
         }
         // For a thread, and then for each of its turns.
         report.queued += waited.total();
-        trailer.times.run_us = trailer.times.run_us.saturating_sub(micros(waited.within()));
+        take_off(&mut trailer, waited.within());
         (report.written, report.writing) = (sinks.written(), sinks.waited());
         trailer
     }
@@ -414,6 +414,7 @@ impl Job {
                 trailer.called = Some(Called { pieces: ran.stats.chunks, input_bytes: ran.stats.input_bytes });
                 trailer.output_bytes = Some(ran.stats.output_bytes);
                 trailer.depth = u32::try_from(ran.stats.depth).ok();
+                trailer.fold_us = Some(u64::from(micros(ran.stats.fold)));
                 trailer.times =
                     Times { read_us: micros(ran.stats.wait), run_us: micros(ran.stats.run), ..Times::default() };
                 (trailer.log, trailer.log_dropped) = ran.log;
@@ -422,6 +423,16 @@ impl Job {
             Err(error) => trailer::of_call(&error),
         }
     }
+}
+
+/// Takes waits for turns off the times in the function and in its `combine`. Only their sum is known, so each of the two
+/// bears its share.
+fn take_off(trailer: &mut Trailer, waited: Duration) {
+    let (run, fold) = (u64::from(trailer.times.run_us), trailer.fold_us.unwrap_or(0));
+    let waited = u64::from(micros(waited)).min(run + fold);
+    let of_fold = (waited * fold).checked_div(run + fold).unwrap_or(0);
+    trailer.times.run_us = u32::try_from(run - (waited - of_fold).min(run)).unwrap_or(u32::MAX);
+    trailer.fold_us = trailer.fold_us.map(|fold| fold - of_fold);
 }
 
 /// A file of an export as input of a call over a range of it.

@@ -89,6 +89,7 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
         }
         CallError::RecordTooLong { place, .. }
         | CallError::NoRoomForRecord { place, .. }
+        | CallError::NoRoomForPiece { place, .. }
         | CallError::OutputTooLarge { place, .. } => {
             trailer.place = place_of(place);
         }

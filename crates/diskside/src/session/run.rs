@@ -45,12 +45,12 @@ use diskside_dispatch::{
 };
 use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
-use diskside_engine::{Call, CallError, Part, Pieces, Source};
+use diskside_engine::{Call, CallError, Part, Pieces, PutTogether, Source};
 use std::io::Write;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A part of a file.
 #[derive(Clone, Debug)]
@@ -580,12 +580,13 @@ impl<'a> Job<'a> {
     }
 
     /// The result of all parts, in the order of the input.
-    fn put_together(&self, done: &mut [Done]) -> Result<Vec<u8>, SessionError> {
+    fn put_together(&self, done: &mut [Done]) -> Result<PutTogether, SessionError> {
+        let as_it_is = |result| PutTogether { result, fold: Duration::ZERO };
         if let [only] = done {
-            return Ok(std::mem::take(&mut only.result));
+            return Ok(as_it_is(std::mem::take(&mut only.result)));
         }
         if self.hands_on {
-            return Ok(done.iter().map(|done| &done.result[..]).collect::<Vec<_>>().concat());
+            return Ok(as_it_is(done.iter().map(|done| &done.result[..]).collect::<Vec<_>>().concat()));
         }
         let engine = self.file.inner.session.engine();
         if self.frames {
@@ -605,7 +606,8 @@ impl<'a> Job<'a> {
     fn gather(&self, mut done: Vec<Done>, decision: Option<Decision>, written: bool) -> Result<Ran, SessionError> {
         let mut ran = Ran::default();
         if !written {
-            ran.result = self.put_together(&mut done)?;
+            let PutTogether { result, fold } = self.put_together(&mut done)?;
+            (ran.result, ran.fold) = (result, fold);
         }
         for done in done {
             ran.refusals.extend(done.refused.map(|why| (self.name().to_owned(), why)));

@@ -103,10 +103,19 @@ pub enum CallError {
         /// Why, in the words of who gives it.
         why: String,
     },
+    /// There is no memory for the piece that a function is given that runs once over its whole input.
+    #[error(
+        "{place}: the function runs once over its whole input, and for one piece that is so long there is no memory: {why}"
+    )]
+    NoRoomForPiece {
+        /// What was read of it.
+        place: Place,
+        /// Why, in the words of who gives it.
+        why: String,
+    },
     /// The function runs once over its whole input, which is longer than that may be.
     #[error(
-        "{source_name}: {function} runs once over its whole input, of up to {max} bytes, and this {}; {remedy}, or ask for \
-         longer chunks",
+        "{source_name}: {function} runs once over its whole input, of up to {max} bytes, and this {}; {remedy}",
         .len.map_or_else(|| "is longer".to_owned(), |len| format!("has {len}"))
     )]
     Undivided {

@@ -484,7 +484,11 @@ impl Current<'_> {
                 range: offset - self.zero..offset - self.zero + len as u64,
                 folded: None,
             };
-            CallError::NoRoomForRecord { place, why }
+            // What is not divided has no records that could end.
+            match self.pieces.split {
+                Split::Whole => CallError::NoRoomForPiece { place, why },
+                Split::Bytes | Split::Fixed(_) | Split::Delimiter(_) => CallError::NoRoomForRecord { place, why },
+            }
         })?;
         self.room.len = wanted;
         Ok(())

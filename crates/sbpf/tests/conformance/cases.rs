@@ -34,7 +34,7 @@ struct Case {
 /// Runs all cases of all files with the code that `compile` makes, and fails with a list of those
 /// that went wrong. Returns how many ran.
 pub(crate) fn run_all(compile: impl Fn(&Arc<Program>) -> Arc<dyn Code>) -> usize {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../sbpf/tests/conformance");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../crates/sbpf/tests/conformance");
     let mut files: Vec<_> = std::fs::read_dir(&folder)
         .expect("the folder of the cases")
         .map(|entry| entry.expect("a readable folder").path())

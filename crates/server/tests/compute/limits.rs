@@ -147,7 +147,8 @@ fn a_record_longer_than_a_chunk_is_counted_while_its_call_runs() {
         } else {
             assert_eq!(trailer.outcome, Outcome::Refused, "{trailer:?}");
             let told = "bytes for it, and all calls of its host together have 50331648, three quarters of \
-                        `compute.host_memory`; run it on the host, or make fewer calls at a time";
+                        `compute.host_memory` or of its quota `memory`; run it on the host, or have the server's \
+                        `compute.host_memory`, or the quota `memory` of this host, raised";
             assert!(trailer.message.starts_with("data, bytes 0..") && trailer.message.ends_with(told), "{trailer:?}");
             assert_eq!(trailer.place.unwrap().offset, 0);
         }

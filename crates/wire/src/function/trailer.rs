@@ -165,6 +165,8 @@ pub struct Trailer {
     pub depth: Option<u32>,
     /// The range that was asked for and is not in the input.
     pub missing: Option<MissingRange>,
+    /// Microseconds in which results of pieces were folded; `None`: not told.
+    pub fold_us: Option<u64>,
 }
 
 /// A range that is not in an input.
@@ -195,6 +197,7 @@ const TLV_OUTPUT: u16 = 4 | tlv::IGNORABLE;
 const TLV_DEPTH: u16 = 5 | tlv::IGNORABLE;
 const TLV_MISSING: u16 = 6 | tlv::IGNORABLE;
 const TLV_LOG_DROPPED: u16 = 7 | tlv::IGNORABLE;
+const TLV_FOLD: u16 = 8 | tlv::IGNORABLE;
 /// Bytes of the element that says how many lines there were more.
 const LOG_DROPPED_LEN: usize = 12;
 
@@ -271,6 +274,9 @@ impl Trailer {
         if let Some(MissingRange { start, end, len }) = self.missing {
             tlv::push(&mut tlvs, TLV_MISSING, &[start, end, len].map(u64::to_le_bytes).concat());
         }
+        if let Some(fold_us) = self.fold_us {
+            tlv::push(&mut tlvs, TLV_FOLD, &fold_us.to_le_bytes());
+        }
         let mut sent = 0;
         for line in &self.log {
             let line = cut(line, 1024);
@@ -335,6 +341,7 @@ impl Trailer {
             output_bytes: None,
             depth: None,
             missing: None,
+            fold_us: None,
         };
         for element in tlv::elements(tlvs, TRAILER_LEN + tlv_at) {
             let tlv::Element { kind, value, offset } = element?;
@@ -357,6 +364,11 @@ impl Trailer {
                     let missing =
                         missing(value).ok_or(FieldError::new(offset, "a range and a length have 24 bytes"))?;
                     trailer.missing = Some(missing);
+                }
+                TLV_FOLD => {
+                    let time =
+                        value.try_into().map_err(|_| FieldError::new(offset, "a time of folding has 8 bytes"))?;
+                    trailer.fold_us = Some(u64::from_le_bytes(time));
                 }
                 TLV_LOG_DROPPED => {
                     let dropped =

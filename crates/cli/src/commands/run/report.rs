@@ -44,6 +44,9 @@ pub(super) fn print(
     if run.stats {
         say(stats_table(ran).to_string().trim_end());
         more(ran.parts.len(), "parts");
+        if !ran.fold.is_zero() {
+            say(format_args!("the results of all parts were folded here in {}", duration(ran.fold)));
+        }
         let code = code_line(code);
         if !code.is_empty() {
             say(code.trim_end());
@@ -101,7 +104,8 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats, counts:
         json!({
             "file": p.name, "from": p.range.start, "to": p.range.end, "side": p.side.name(), "depth": p.depth,
             "input_bytes": p.input_bytes, "output_bytes": p.output_bytes,
-            "queue_ns": ns(p.queue), "wait_ns": ns(p.wait), "run_ns": ns(p.run), "write_ns": ns(p.write),
+            "queue_ns": ns(p.queue), "wait_ns": ns(p.wait), "run_ns": ns(p.run), "fold_ns": p.fold.map(ns),
+            "write_ns": ns(p.write),
             "send_ns": ns(p.send), "total_ns": ns(p.total),
         })
     };
@@ -120,6 +124,7 @@ fn document(run: &Run, function: &Function, ran: &Ran, code: &CodeStats, counts:
             "retreating_edges": ran.parts.iter().map(|p| p.back_edges).sum::<u64>(),
             "queue_ns": ns(sum(|p| p.queue)),
             "run_ns": ns(sum(|p| p.run)),
+            "fold_ns": ran.folding().map(ns),
             "wait_ns": ns(sum(|p| p.wait)),
             "write_ns": ns(sum(|p| p.write)),
             "send_ns": ns(sum(|p| p.send)),
@@ -174,8 +179,8 @@ fn code_line(code: &CodeStats) -> String {
 
 fn stats_table(ran: &Ran) -> Table {
     let mut table = Table::new(&[
-        "side", "tier", ">chunks", ">depth", ">input", ">output", ">queue", ">wait", ">run", ">write", ">send",
-        ">total", ">rate",
+        "side", "tier", ">chunks", ">depth", ">input", ">output", ">queue", ">wait", ">run", ">fold", ">write",
+        ">send", ">total", ">rate",
     ]);
     for p in ran.parts.iter().take(LINES_MAX) {
         table.row(vec![
@@ -188,6 +193,7 @@ fn stats_table(ran: &Ran) -> Table {
             duration(p.queue),
             duration(p.wait),
             duration(p.run),
+            p.fold.map_or_else(|| "-".into(), duration),
             duration(p.write),
             duration(p.send),
             duration(p.total),

@@ -32,12 +32,19 @@ impl Growth for CallGrowth {
         let more = wanted.saturating_sub(*bytes);
         if more > 0 && !self.environment.pool.grow(self.host, more) {
             let PlanLimits { memory_bytes, memory_bytes_max, threads, .. } = self.limits;
-            let remedy = if threads > 1 { "run it on fewer threads, or" } else { "run it on the host, or make" };
+            let needed = memory_bytes.saturating_add(wanted);
+            let remedy = match threads {
+                2.. => "run it on fewer threads, or make fewer calls at a time",
+                // Alone it would not fit, either.
+                _ if needed > memory_bytes_max => {
+                    "run it on the host, or have the server's `compute.host_memory`, or the quota `memory` of this host, raised"
+                }
+                _ => "run it on the host, or make fewer calls at a time",
+            };
             return Err(format!(
-                "on {threads} thread{} the call would need {} bytes for it, and all calls of its host together have \
-                 {memory_bytes_max}, three quarters of `compute.host_memory`; {remedy} fewer calls at a time",
-                if threads > 1 { "s" } else { "" },
-                memory_bytes.saturating_add(wanted)
+                "on {threads} thread{} the call would need {needed} bytes for it, and all calls of its host together have \
+                 {memory_bytes_max}, three quarters of `compute.host_memory` or of its quota `memory`; {remedy}",
+                if threads > 1 { "s" } else { "" }
             ));
         }
         *bytes = wanted.max(*bytes);

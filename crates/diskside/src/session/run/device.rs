@@ -499,6 +499,7 @@ fn done(
         queue: us(times.queue_us),
         wait: us(times.read_us),
         run: us(times.run_us),
+        fold: trailer.fold_us.map(Duration::from_micros),
         write: us(times.write_us),
         send: us(times.send_us),
         total,

@@ -211,6 +211,7 @@ fn done(job: &Job<'_>, range: &Range<u64>, outcome: Outcome, fetched: Fetched) -
         queue: std::time::Duration::ZERO,
         wait: stats.wait,
         run: stats.run,
+        fold: Some(stats.fold),
         write: std::time::Duration::ZERO,
         send: std::time::Duration::ZERO,
         total: stats.total,

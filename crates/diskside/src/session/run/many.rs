@@ -15,12 +15,12 @@ use crate::session::function::SessionFunction;
 use crate::session::pending::{Cancellable, Pending};
 use crate::session::place::Place;
 use diskside_dispatch::Side;
-use diskside_engine::{Call, CallError};
+use diskside_engine::{Call, CallError, PutTogether};
 use diskside_sbpf::machine::CancelToken;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use turns::Turns;
 
 /// Files that one run works on at the same time.
@@ -189,11 +189,12 @@ impl Session {
             let mut call = Call::new(function, Vec::new(), args.to_vec());
             call.fold = options.fold;
             call.limits = options.limits.clone();
-            let result = match &results[..] {
+            let PutTogether { result, fold } = match &results[..] {
                 results if frames => self.engine().fold_frames(&call, results)?,
-                [(_, only)] => only.to_vec(),
+                [(_, only)] => PutTogether { result: only.to_vec(), fold: Duration::ZERO },
                 results => self.engine().fold(&call, results)?,
             };
+            total.fold = fold;
             if let Some(failed) = failed {
                 return Err(failed);
             }

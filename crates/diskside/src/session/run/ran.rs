@@ -229,6 +229,8 @@ pub struct Ran {
     pub answered: Vec<Answered>,
     /// The parts that ran, in the order of the input, without probes whose result was not used.
     pub parts: Vec<RanPart>,
+    /// Folding results of parts and of files here, which is in no part.
+    pub fold: Duration,
     /// Lines that it logged, and how many more were dropped.
     pub log: (Vec<String>, u64),
     /// From the request to the result.
@@ -265,6 +267,8 @@ pub struct RanPart {
     pub wait: Duration,
     /// In the function.
     pub run: Duration,
+    /// Folding the results of its pieces; not known of a device that does not tell.
+    pub fold: Option<Duration>,
     /// Waiting for output to be written to a file or a volume.
     pub write: Duration,
     /// Waiting for the host to take the result, at a device.
@@ -276,6 +280,12 @@ pub struct RanPart {
 }
 
 impl Ran {
+    /// Time in which results were folded, in parts and [here](Self::fold); not known of a device that does not tell.
+    #[must_use]
+    pub fn folding(&self) -> Option<Duration> {
+        self.parts.iter().map(|part| part.fold).sum::<Option<Duration>>().map(|fold| fold + self.fold)
+    }
+
     /// The return value of a function of kind `delilah` over the last chunk of the last part.
     #[must_use]
     pub fn returned(&self) -> Option<u64> {
@@ -305,6 +315,7 @@ impl Ran {
         self.decisions.extend(other.decisions);
         self.refusals.extend(other.refusals);
         self.parts.extend(other.parts);
+        self.fold += other.fold;
         self.add_log(other.log);
     }
 }

@@ -1,7 +1,7 @@
 //! A store in a file of a mounted volume, followed by the volume's target: while nobody touches the file, and while others
 //! write, move, replace and cut it. Needs root.
 
-#[path = "../../layout/tests/lab/mod.rs"]
+#[path = "../../../crates/layout/tests/lab/mod.rs"]
 mod lab;
 
 use std::fs::{self, File, OpenOptions};

@@ -1,6 +1,6 @@
 //! The plug-in as the suite starts it.
 
-#[path = "../../sbpf/tests/elf_writer/mod.rs"]
+#[path = "../../../crates/sbpf/tests/elf_writer/mod.rs"]
 mod elf_writer;
 
 use std::io::Write;

@@ -1,6 +1,6 @@
 //! All conformance cases, in every tier: the same values and the same errors.
 
-#[path = "../../sbpf/tests/conformance/cases.rs"]
+#[path = "../../../crates/sbpf/tests/conformance/cases.rs"]
 mod cases;
 
 use diskside_sbpf_cranelift::{Options, compile};
