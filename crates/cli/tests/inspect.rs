@@ -32,3 +32,21 @@ fn a_report_on_loops_says_the_same_once_and_puts_headers_last() {
     // How many there are is told: of loops, and of accesses that one reason holds for.
     assert!(report.contains(" more like it\n") && report.contains(" accesses ("), "{report}");
 }
+
+/// A loop of the author's that began with inlined code of a header was listed among those of headers, where nobody looks for it.
+#[test]
+fn a_loop_that_begins_with_code_of_a_header_is_its_authors() {
+    let header = "static inline __attribute__((always_inline)) int goes_on(const volatile __u8 *in, __u64 at, __u64 len) {\n\
+                  return at < len && in[at] != 10;\n}\n";
+    let source = "#include \"diskside.h\"\n#include \"lines.h\"\nSEC(\"read/first\")\n\
+                  __s64 first(__u64 *out, const __u8 *in, __u64 in_len, const void *args, const struct ds_call *call) {\n\
+                  __u64 at = 0, sum = 0;\nwhile (goes_on(in, at, in_len))\nsum += in[at++];\n*out = sum;\nreturn 8;\n}\n";
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("lines.h"), header).expect("written");
+    let path = dir.path().join("first.bpf.c");
+    std::fs::write(&path, source).expect("written");
+    let report = good(&["inspect", path.to_str().expect("text")]);
+    assert!(!report.contains("in headers:"), "{report}");
+    let (_, place) = report.split_once("  loop at instruction ").expect("a loop");
+    assert!(place.split_once("): ").expect("a place").0.contains("first.bpf.c:"), "{report}");
+}

@@ -247,6 +247,8 @@ pub enum FloatOp {
 pub struct LoopReport {
     /// Instruction slot of its header.
     pub insn: u32,
+    /// Slots of all its instructions, in order, with those of the loops inside.
+    pub insns: Vec<u32>,
     /// Accesses in the loop.
     pub accesses: u32,
     /// The number of these that run without a check in the fast copy.

@@ -139,6 +139,7 @@ impl Hoister<'_> {
         };
         self.func.loops.push(LoopReport {
             insn: version::first_insn(self.func, loops.header(index)),
+            insns: version::insns(self.func, loops.own(index)),
             accesses: loops.own(index).iter().map(checked).sum(),
             unchecked: 0,
             hoisted: false,
@@ -151,6 +152,7 @@ impl Hoister<'_> {
         let the_loop = &nest.the_loop;
         let mut report = LoopReport {
             insn: version::first_insn(self.func, the_loop.header),
+            insns: version::insns(self.func, &the_loop.blocks),
             accesses: 0,
             unchecked: 0,
             hoisted: false,

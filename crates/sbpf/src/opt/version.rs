@@ -179,6 +179,18 @@ pub(super) fn first_insn(func: &Func, b: BlockId) -> u32 {
     block.ops.first().map_or(block.term_insn, |(_, insn)| *insn)
 }
 
+/// Instruction slots of blocks, in order.
+pub(super) fn insns<'b>(func: &Func, blocks: impl IntoIterator<Item = &'b BlockId>) -> Vec<u32> {
+    let of_block = |b: &BlockId| {
+        let block = &func.blocks[b.0 as usize];
+        block.ops.iter().map(|(_, insn)| *insn).chain([block.term_insn])
+    };
+    let mut insns: Vec<u32> = blocks.into_iter().flat_map(of_block).collect();
+    insns.sort_unstable();
+    insns.dedup();
+    insns
+}
+
 /// Whether an operation looks at `FUEL`, or ends the program with what is in it.
 fn sees_fuel(op: &Op) -> bool {
     op.may_trap_on_access() || matches!(op, Op::CallHelper { .. } | Op::CallLocal { .. })

@@ -6,7 +6,7 @@
 use super::Outcomes;
 use diskside::llvm::remarks::{self, Outcome};
 use diskside::sandbox::activation::Program;
-use diskside::sandbox::image::Image;
+use diskside::sandbox::image::{Image, SourceLine};
 use diskside::sandbox::ir::LoopReport;
 use diskside::sandbox::opt::instead;
 use std::collections::HashSet;
@@ -64,7 +64,7 @@ impl PartialEq for Reason {
 
 impl Entry {
     fn of(image: &Image, l: &LoopReport, said: Option<&Outcomes>) -> Self {
-        let line = image.line_of(l.insn as usize);
+        let line = line(image, l);
         let accesses = match (l.accesses, l.hoisted) {
             (0, _) => "no accesses of its own".to_owned(),
             (n, true) => format!("{} of {n} accesses run unchecked under a guard", l.unchecked),
@@ -76,7 +76,7 @@ impl Entry {
             insn: l.insn,
             count: 1,
             place: line.map_or_else(String::new, |line| format!(" ({}:{})", line.file, line.line)),
-            is_of_header: line.is_some_and(|line| line.file.ends_with(".h")),
+            is_of_header: line.is_some_and(is_of_header),
             accesses,
             reasons,
         }
@@ -100,6 +100,21 @@ impl Entry {
         }
         text
     }
+}
+
+/// Where a loop is for its author: where it begins, or, if it begins with inlined code of a header, the first line in it
+/// that is of the source.
+fn line<'i>(image: &'i Image, l: &LoopReport) -> Option<&'i SourceLine> {
+    let line = image.line_of(l.insn as usize)?;
+    if !is_of_header(line) {
+        return Some(line);
+    }
+    let lines = l.insns.iter().filter_map(|insn| image.line_of(*insn as usize));
+    Some(lines.filter(|line| !is_of_header(line)).min_by_key(|line| line.line).unwrap_or(line))
+}
+
+fn is_of_header(line: &SourceLine) -> bool {
+    line.file.ends_with(".h")
 }
 
 /// Places that are listed of a reason that several accesses have.
