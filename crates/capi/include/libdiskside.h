@@ -303,6 +303,8 @@ typedef struct ds_stats {
     uint64_t log_dropped;
     // The return value of a function of kind `delilah` over its last chunk; 0 for others.
     uint64_t returned;
+    // Folding results with the function's `combine`, here and at targets that tell.
+    uint64_t fold_ns;
 } ds_stats;
 
 // A part of a request, which ran on one side. Texts live as long as the result. Set `size` before the call: later
@@ -342,6 +344,8 @@ typedef struct ds_part {
     uint64_t run_ns;
     // In all.
     uint64_t total_ns;
+    // Folding the results of its pieces with the function's `combine`; 0 if a device does not tell.
+    uint64_t fold_ns;
 } ds_part;
 
 #ifdef __cplusplus

@@ -55,6 +55,8 @@ pub struct ds_stats {
     pub log_dropped: u64,
     /// The return value of a function of kind `delilah` over its last chunk; 0 for others.
     pub returned: u64,
+    /// Folding results with the function's `combine`, here and at targets that tell.
+    pub fold_ns: u64,
 }
 
 /// A part of a request, which ran on one side. Texts live as long as the result. Set `size` before the call: later
@@ -96,6 +98,8 @@ pub struct ds_part {
     pub run_ns: u64,
     /// In all.
     pub total_ns: u64,
+    /// Folding the results of its pieces with the function's `combine`; 0 if a device does not tell.
+    pub fold_ns: u64,
 }
 
 // SAFETY: `size` is the first field of both.
@@ -210,6 +214,7 @@ impl Part {
             wait_ns: ns(part.wait),
             run_ns: ns(part.run),
             total_ns: ns(part.total),
+            fold_ns: part.fold.map_or(0, ns),
             ..ds_part::at(part.side)
         };
         Self::told(known, [part.name.as_str(), reason, &why, part.tier.map_or("", Tier::name)].map(text))
@@ -240,6 +245,7 @@ impl ds_stats {
             hops: 0,
             log_dropped: ran.log.1,
             returned: ran.returned().unwrap_or(0),
+            fold_ns: sum(|part| part.fold.map_or(0, ns)).saturating_add(ns(ran.fold)),
         }
     }
 }
@@ -268,6 +274,7 @@ impl ds_part {
             wait_ns: 0,
             run_ns: 0,
             total_ns: 0,
+            fold_ns: 0,
         }
     }
 }

@@ -59,6 +59,7 @@ static void places(ds_file *file, ds_function *stats64) {
         ds_stats stats = { .size = sizeof stats };
         assert(ds_result_stats(result, &stats) == 0);
         assert(stats.input_bytes == 800000 && stats.output_bytes >= sizeof(struct stats) && stats.iterations > 0);
+        assert(stats.fold_ns == part.fold_ns && (place == DS_DEVICE || stats.fold_ns > 0));
         assert(stats.total_ns > 0 && stats.written_bytes == 0 && stats.log_dropped == 0);
         /* The data moves to the host, or only the result does. */
         uint64_t moved = stats.sent_bytes + stats.received_bytes;

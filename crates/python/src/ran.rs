@@ -95,6 +95,7 @@ impl Ran {
         told.set_item("queue_s", seconds(|part| part.queue).as_secs_f64())?;
         told.set_item("wait_s", seconds(|part| part.wait).as_secs_f64())?;
         told.set_item("run_s", seconds(|part| part.run).as_secs_f64())?;
+        told.set_item("fold_s", ran.folding().map(|fold| fold.as_secs_f64()))?;
         told.set_item("total_s", ran.total.as_secs_f64())?;
         Ok(told)
     }
@@ -118,6 +119,7 @@ impl Ran {
             told.set_item("queue_s", part.queue.as_secs_f64())?;
             told.set_item("wait_s", part.wait.as_secs_f64())?;
             told.set_item("run_s", part.run.as_secs_f64())?;
+            told.set_item("fold_s", part.fold.map(|fold| fold.as_secs_f64()))?;
             told.set_item("total_s", part.total.as_secs_f64())?;
             Ok(told)
         };

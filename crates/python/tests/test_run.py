@@ -69,6 +69,8 @@ def test_a_range_is_all_that_the_function_sees(session):
 def test_each_option_does_what_it_says(session, directory):
     unfolded = session.run("stats64", "n.u64", chunk="400kB", combine=False)
     assert [row["count"] for row in unfolded.rows()] == [50_000, 50_000]
+    folded = session.run("stats64", "n.u64", chunk="400kB", place="host")
+    assert folded.stats["fold_s"] == folded.parts[0]["fold_s"] > 0 == unfolded.stats["fold_s"]
     assert session.run("stats64", "n.u64", threads=2, tier="interp", place="host").parts[0]["tier"] == "interp"
     (directory / "n.gz").write_bytes(gzip.compress((directory / "n.u64").read_bytes()))
     assert session.run("stats64", "n.gz").count == 100_000
