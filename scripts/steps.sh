@@ -2,6 +2,7 @@
 # which did, with the last lines that each of those printed.
 
 steps_failed=()
+steps_took=()
 steps_started=$SECONDS
 steps_logs=$(mktemp -d)
 trap 'rm -rf "$steps_logs"' EXIT
@@ -21,6 +22,7 @@ step() {
         kill -0 "$copy" 2>/dev/null || break
         sleep 0.05
     done
+    steps_took+=("$(printf '%6d s  %s' $((SECONDS - started)) "$name")")
     if [ "$status" -eq 0 ]; then
         printf '== %s: ok, %d s\n' "$name" $((SECONDS - started))
     else
@@ -29,9 +31,11 @@ step() {
     fi
 }
 
-# steps_end WHAT: the closing line; its status is the script's.
+# steps_end WHAT: what took longest, and the closing line; its status is the script's.
 steps_end() {
     local took=$((SECONDS - steps_started))
+    printf '\n== what took longest\n'
+    printf '%s\n' "${steps_took[@]}" | sort -rn | head -n 12
     if [ ${#steps_failed[@]} -eq 0 ]; then
         printf '\n%s: everything passed in %d s\n' "$1" "$took"
         return 0
