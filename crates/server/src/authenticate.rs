@@ -12,7 +12,7 @@ use diskside_nvme::controller::Tag;
 use diskside_sys::schedule::{Behind, step_back};
 
 use self::queue::{Pushed, Queue};
-use crate::channel::{Shaking, TlsKeys};
+use crate::channel::{Shaken, Shaking, TlsKeys};
 use crate::half_open::ConnectionSlot;
 use crate::shared::{Mailboxes, Message};
 
@@ -95,6 +95,11 @@ impl Authenticators {
         received: Vec<u8>,
     ) -> bool {
         self.give(place, origin, Task::Shake(Box::new(shaking), received))
+    }
+
+    /// Carries a handshake on at once, on this thread.
+    pub(crate) fn shake_here(&self, shaking: Shaking, received: &[u8]) -> Shaken {
+        shaking.go_on(received, &self.shared.tls)
     }
 
     fn give(&self, place: ConnectionSlot, origin: Option<IpAddr>, task: Task) -> bool {

@@ -10,12 +10,16 @@ use diskside_nvme::auth::{Names, TlsPsk, TlsSecret};
 use diskside_nvme::controller::ChannelKind;
 use diskside_tls::{Alert, Done, Handshake, HandshakeError, Hello, HelloError, Secrets};
 
+use crate::config::Moment;
+
 /// The keys of all hosts, by identity.
 #[derive(Default)]
 pub(crate) struct TlsKeys {
     by_identity: HashMap<String, Identified>,
     /// Identities of the keys that each host's authentications made, the oldest first.
     generated: HashMap<Nqn, VecDeque<String>>,
+    /// Identities of keys that have ended, of which only that is known: whose, and when.
+    ended: HashMap<String, (Nqn, Moment)>,
 }
 
 /// The keys of one identity.
@@ -49,6 +53,12 @@ impl TlsKeys {
         }
     }
 
+    /// Adds that what `secret` is for a host and a subsystem has ended.
+    pub(crate) fn add_ended(&mut self, names: &Names, secret: &TlsSecret, until: Moment) {
+        self.ended
+            .extend(secret.psks(names).into_iter().map(|psk| (psk.identity.clone(), (names.host.clone(), until))));
+    }
+
     /// Adds a key that an authentication made. The host's oldest goes when it has too many.
     pub(crate) fn add_generated(&mut self, names: Names, psk: TlsPsk, now: Instant) {
         let identities = self.generated.entry(names.host.clone()).or_default();
@@ -68,6 +78,18 @@ impl TlsKeys {
 
     fn host_of(&self, identity: &str) -> Option<Nqn> {
         self.by_identity.get(identity).map(|known| known.owner.names.host.clone())
+    }
+
+    /// Why a host is refused, for us: it is told no more than that its identity is unknown, or that its key is wrong.
+    fn why_refused(&self, error: &HelloError) -> (String, Option<Nqn>) {
+        match error {
+            HelloError::WrongKey(identity) => (error.to_string(), self.host_of(identity)),
+            HelloError::UnknownIdentity(identity) => match self.ended.get(identity) {
+                Some((host, until)) => (format!("the key of {host} ended at {until}"), Some(host.clone())),
+                None => (error.to_string(), None),
+            },
+            _ => (error.to_string(), None),
+        }
     }
 
     fn of(&self, identity: &str) -> &[TlsPsk] {
@@ -125,6 +147,11 @@ pub(crate) enum Shaken {
 }
 
 impl Shaking {
+    /// Whether what comes next takes some ten microseconds, and not up to half a millisecond.
+    pub(crate) fn is_brief(&self) -> bool {
+        matches!(self, Self::GoesOn(handshake, _) if handshake.awaits_proof())
+    }
+
     /// Takes what the host sent: up to half a millisecond of a processor.
     pub(crate) fn go_on(self, received: &[u8], keys: &RwLock<TlsKeys>) -> Shaken {
         let failed =
@@ -145,11 +172,8 @@ impl Shaking {
                         }
                     }
                     Err(error) => {
-                        let host = match &error {
-                            HelloError::WrongKey(identity) => keys.host_of(identity),
-                            _ => None,
-                        };
-                        return failed(format!("the host's secure channel: {error}"), host, error.alert());
+                        let (why, host) = keys.why_refused(&error);
+                        return failed(format!("the host's secure channel: {why}"), host, error.alert());
                     }
                 }
             }

@@ -60,6 +60,11 @@ impl Handshake {
         Machine::new(Side::Server, psk).map(|machine| Self { machine, received: 0 })
     }
 
+    /// Whether a server waits for nothing but the host's proof that it has the key. All that takes long is done then.
+    pub fn awaits_proof(&self) -> bool {
+        self.machine.has_answered()
+    }
+
     /// Takes what came.
     pub fn step(&mut self, input: &[u8]) -> Result<Step, HandshakeError> {
         self.received += input.len();

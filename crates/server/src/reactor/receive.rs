@@ -272,7 +272,7 @@ impl Connection {
         !matches!(&self.channel, Channel::Made(made) if made.incoming.len() == before)
     }
 
-    /// Another thread carried the handshake on.
+    /// The handshake was carried on, by another thread or here.
     pub(super) fn shaken(&mut self, core: &mut Core, shaken: Shaken) {
         self.mark_dirty(core);
         let Channel::Handshake(pending) = &mut self.channel else { return };
@@ -316,7 +316,7 @@ impl Connection {
         true
     }
 
-    /// Hands what came to those who carry handshakes on.
+    /// Hands what came to those who carry handshakes on, if that takes long.
     fn shake(&mut self, core: &mut Core, bytes: &[u8]) {
         let Channel::Handshake(pending) = &mut self.channel else { return };
         pending.received.extend_from_slice(bytes);
@@ -341,6 +341,11 @@ impl Connection {
             },
         };
         let received = std::mem::take(&mut pending.received);
+        if shaking.is_brief() {
+            // To hand it to another thread would take longer.
+            let shaken = core.shared.authenticators.shake_here(shaking, &received);
+            return self.shaken(core, shaken);
+        }
         pending.at_work = true;
         if !core.shared.authenticators.shake(self.slot(core), self.origin(), shaking, received) {
             self.refuse(core, "too many hosts make secure channels at once".into());

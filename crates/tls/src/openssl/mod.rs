@@ -128,6 +128,12 @@ impl Machine {
         Progress::Failed { why, theirs }
     }
 
+    /// Whether a server has said all that it has to say.
+    pub(crate) fn has_answered(&self) -> bool {
+        // SAFETY: no callback runs now, so nobody else uses the notes.
+        self.side == Side::Server && unsafe { self.notes.as_ref() }.server.is_some()
+    }
+
     /// The bytes behind the handshake: they are sealed already.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
         let mut rest = Vec::new();
