@@ -130,6 +130,11 @@ fn an_invited_host_joins_and_may_do_what_was_granted() {
     assert!(place.host("ann", &["rm", &out], "").status.success());
     fails(&place.host("ann", &["rm", &logs], ""), 4, "");
     fails(&place.host("stranger", &["cat", &logs], ""), 4, "");
+    // Linux uses the same key, of which no file has to be named.
+    let explained =
+        place.host("ann", &["key", "explain", &format!("nvme-tcp://{}/nqn.2026-11.test:server", place.address)], "");
+    let kept = place.kept("ann").display().to_string();
+    assert!(String::from_utf8_lossy(&explained.stdout).contains(&kept), "{explained:?}");
 
     // No secret is in what is printed or written beside.
     let secret = &text.trim()[60..];
@@ -257,11 +262,12 @@ fn a_key_is_rotated_and_the_old_one_ends() {
     fails(&place.operator(&["key", "rotate", "--name", "ann", "--finish"], ""), 2, "has one key");
 }
 
-/// Nobody has to be there when it ends, and a host whose only key has ended is not one without a key, whose name would do.
+/// Nobody has to be there when it ends, and a host whose only key has ended is not one without a key, whose name would do. The
+/// audit said that its identity was unknown, or its key another, so the operator looked for a mistake.
 #[test]
 fn a_key_ends_by_itself_while_the_server_serves() {
     for kind in [&[][..], &["--no-tls"]] {
-        let place = Place::new("");
+        let place = Place::new("[security]\naudit = \"audit.jsonl\"");
         let text = place.invite(&[&["--name", "ann"], kind].concat());
         place.reload("ann gets in", || place.host("ann", &["join"], &text).status.success());
         let logs = place.url("logs/f");
@@ -276,5 +282,36 @@ fn a_key_ends_by_itself_while_the_server_serves() {
         let key = std::fs::read_to_string(place.kept("ann")).expect("text");
         let nqn = key.lines().find_map(|line| line.strip_prefix("nqn ")).expect("a name").to_owned();
         fails(&place.host("ann", &["cat", "--key", "none", "--hostnqn", &nqn, &logs], ""), 4, "");
+        let audited = || std::fs::read_to_string(place.at("server/audit.jsonl")).unwrap_or_default();
+        let told = if kind.is_empty() { format!("ended at {until}") } else { "have ended".to_owned() };
+        common::until(&told, || audited().contains(&told));
     }
+}
+
+/// `key allow` took no rights: a host whose line came from a laptop was let in, and got nothing until somebody wrote a grant.
+#[test]
+fn a_host_is_allowed_with_rights_and_an_end_as_one_is_invited() {
+    let place = Place::new("");
+    let introduced = place.host("ann", &["key", "new", "--tls"], "");
+    let line = String::from_utf8(introduced.stdout).expect("text");
+    let allow = |more: &[&str]| place.operator(&[&["key", "allow", "--name", "ann"], more].concat(), &line);
+    fails(&allow(&["--read", "nothing"]), 2, "has no [[export]] and no [[volume]] of this name");
+    assert!(!place.config().contains("[[host]]"), "a mistake changes nothing");
+    let allowed = allow(&["--read", "logs", "--until", "7d"]);
+    assert!(allowed.status.success(), "{allowed:?}");
+    assert!(
+        place.config().contains("exports = { logs = \"r\" }") && place.config().contains("until = \"20"),
+        "{}",
+        place.config()
+    );
+    let (logs, out) = (place.url("logs/f"), place.url("out/f"));
+    place.reload("ann reads", || place.host("ann", &["cat", &logs], "").status.success());
+    fails(&place.host("ann", &["cat", &out], ""), 4, "");
+    fails(&place.host("ann", &["cp", "-", &logs], "two\n"), 4, "");
+
+    // More rights for a host that is known, whose key stays the one that it is.
+    assert!(allow(&["--read", "out"]).status.success());
+    place.reload("ann reads more", || place.host("ann", &["cat", &out], "").status.success());
+    assert_eq!(place.config().matches("keys/ann.tls").count(), 1, "{}", place.config());
+    fails(&allow(&["--until", "7d"]), 2, "--old-until");
 }

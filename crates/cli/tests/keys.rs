@@ -3,7 +3,7 @@
 mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _};
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -172,6 +172,12 @@ fn what_people_wrote_beside_it_stays_and_a_second_key_joins_the_first() {
     assert!(text.starts_with("# ours\nlisten = [\"127.0.0.1:4420\"] # here\n"), "{text}");
     assert!(text.contains("dhchap_keys = [\"file:keys/ann\", \"file:keys/ann.2\"]"), "{text}");
 
+    // The same line once more, as a script gives it that runs again, filled the list with copies of one key.
+    let (code, out, _) = allow(&config, "ann", &renewed);
+    assert!(code == 0 && out.contains("with this key already; nothing was changed"), "{out}");
+    let rotated = fed(&["key", "rotate", "--name", "ann", "--config", path(&config)], renewed.as_bytes());
+    assert!(rotated.status.code() == Some(2) && said(&rotated).contains("makes a new one"), "{}", said(&rotated));
+
     // Another host of this name is another; and nothing is left behind.
     let other = new_key(&directory.path().join("other"), &[]);
     let (code, _, error) = allow(&config, "ann", &other);
@@ -188,6 +194,22 @@ fn what_people_wrote_beside_it_stays_and_a_second_key_joins_the_first() {
     assert_eq!(std::fs::read_to_string(&config).expect("text"), text);
     let mut keys: Vec<_> = std::fs::read_dir(directory.path().join("keys")).expect("there").collect();
     assert_eq!(keys.drain(..).count(), 2);
+}
+
+/// A server began with a configuration that everybody on the machine could write, and so let himself in by.
+#[test]
+fn a_configuration_that_everybody_may_write_is_refused() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let config = directory.path().join("d.toml");
+    std::fs::write(&config, "listen = [\"127.0.0.1:0\"]\n").expect("written");
+    let check = |mode| {
+        std::fs::set_permissions(&config, std::fs::Permissions::from_mode(mode)).expect("changed");
+        with_key(&directory.path().join("none"), &["check-config", path(&config)])
+    };
+    let (code, _, error) = check(0o646);
+    assert!(code == 2 && error.contains("its mode is 0646") && error.contains("`chmod o-w`"), "{code}: {error}");
+    let (code, _, error) = check(0o664);
+    assert_eq!(code, 0, "{error}");
 }
 
 /// The link became a file of its own, and the file that it led to, which others kept, had nothing of the new host.

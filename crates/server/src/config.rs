@@ -30,7 +30,10 @@ mod reach;
 mod security;
 
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read as _;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use diskside_nvme::{DISCOVERY_NQN, NQN_LEN_MAX, Nqn};
@@ -171,7 +174,7 @@ pub struct ServeConfig {
 impl Settings {
     /// Reads and parses the file at `path`.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        let text = read(path)?;
         let mut settings = Self::from_toml(&text, &path.display().to_string())?;
         let beside = std::path::absolute(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
         let directory = beside.parent().unwrap_or(Path::new("/"));
@@ -449,6 +452,17 @@ pub enum ConfigError {
         /// Why.
         error: std::io::Error,
     },
+    /// Everybody on the machine may write the file.
+    #[error(
+        "{path}: its mode is {mode:04o}, so everybody on this machine could let himself in by it: look through it, and `chmod o-w` it",
+        path = path.display()
+    )]
+    Writable {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
     /// The file is not TOML, or has a field that is unknown or of the wrong kind.
     #[error("{origin}:{line}: {what}")]
     Parse {
@@ -467,6 +481,21 @@ pub enum ConfigError {
         /// What is wrong with it.
         what: String,
     },
+}
+
+/// The text of a configuration, which says who is let in.
+fn read(path: &Path) -> Result<String, ConfigError> {
+    let cannot = |error| ConfigError::Read { path: path.to_owned(), error };
+    let mut file = File::open(path).map_err(cannot)?;
+    // Of the open file: another could be in its place a moment later.
+    let metadata = file.metadata().map_err(cannot)?;
+    let mode = metadata.permissions().mode() & 0o7777;
+    if metadata.is_file() && mode & 0o002 != 0 {
+        return Err(ConfigError::Writable { path: path.to_owned(), mode });
+    }
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(cannot)?;
+    Ok(text)
 }
 
 /// Checks an NVMe Qualified Name (Base 4.5): `nqn.yyyy-mm.reverse.domain[:name]`, at most 223 bytes.

@@ -92,15 +92,20 @@ impl KeyRing {
         let mut tls = TlsKeys::default();
         let mut hosts = BTreeMap::new();
         for (nqn, known) in &self.hosts {
-            for secret in known.tls_keys.iter().filter_map(|key| key.good_at(clock)) {
+            for key in &known.tls_keys {
                 for subsystem in [self.subsystem.clone(), Nqn::discovery()] {
-                    tls.add(&Names { host: nqn.clone(), subsystem }, secret);
+                    let names = Names { host: nqn.clone(), subsystem };
+                    match key.ended_at(clock) {
+                        None => tls.add(&names, &key.key),
+                        Some(until) => tls.add_ended(&names, &key.key, until),
+                    }
                 }
             }
             let keys = HostKeys {
                 keys: known.keys.iter().filter_map(|key| key.good_at(clock)).cloned().collect(),
                 controller_key: known.controller_key.clone(),
                 has_channel_key: !known.tls_keys.is_empty(),
+                has_ended_keys: known.keys.iter().any(|key| key.ended_at(clock).is_some()),
             };
             hosts.insert(nqn.clone(), keys);
         }
@@ -145,7 +150,12 @@ impl KnownKeys {
 
 impl<T> Ending<T> {
     fn good_at(&self, clock: SystemTime) -> Option<&T> {
-        self.until.is_none_or(|until| !until.is_over_at(clock)).then_some(&self.key)
+        self.ended_at(clock).is_none().then_some(&self.key)
+    }
+
+    /// When it ended.
+    fn ended_at(&self, clock: SystemTime) -> Option<Moment> {
+        self.until.filter(|until| until.is_over_at(clock))
     }
 }
 

@@ -259,7 +259,7 @@ impl Cp {
                 let volume = self.connect(&url)?;
                 if volume.is_read_only() {
                     return Err(Failure::Environment(format!(
-                        "{}: the volume is read-only; serve it with `,rw`",
+                        "{}: the volume is read-only; serve it with `,rw`, and, if hosts have grants, grant it to this one as `rw`",
                         self.destination.display()
                     )));
                 }

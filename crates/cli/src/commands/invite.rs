@@ -1,17 +1,17 @@
 //! `diskside invite`: a host that a server makes up, with its key and rights, as a text for the person who is to be it.
 
 use super::key::hosts_file::{HostsFile, HostsFileArgs, parse_name};
+use super::key::rights::{RightsArgs, warn_of_rights};
 use super::key::{failure, parse_server, parse_when};
 use super::volume::parse_nqn;
 use crate::error::Failure;
 use crate::output::{self, say};
 use clap::Args;
 use diskside::host::Nqn;
-use diskside::target::config::{FunctionRule, Moment, ServeConfig};
+use diskside::target::config::{Moment, ServeConfig};
 use diskside_keys::{HostKey, Invitation, Kind};
 use std::io::{IsTerminal as _, Write as _};
-use std::path::{Path, PathBuf};
-use toml_edit::{Array, InlineTable, Table, value};
+use std::path::PathBuf;
 
 /// Arguments of `invite`.
 #[derive(Args)]
@@ -29,19 +29,8 @@ pub(crate) struct Invite {
     /// Where the host finds this server [default: an address of the configuration that others reach]
     #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_server)]
     at: Option<String>,
-    /// An export or a volume that the host may read; '*' for all. Without any grant it may use all that others may
-    #[arg(long, value_name = "NAME")]
-    read: Vec<String>,
-    /// An export or a volume that the host may read and write
-    #[arg(long, value_name = "NAME")]
-    write: Vec<String>,
-    /// Functions that the host may run at the server: shipped:*, shipped:NAME, sha256:HEX, signed:HEX or any [default:
-    /// shipped:*, with --read or --write]
-    #[arg(long = "function", value_name = "RULE")]
-    functions: Vec<FunctionRule>,
-    /// With --read or --write, the host may run no function at the server
-    #[arg(long, conflicts_with = "functions")]
-    no_functions: bool,
+    #[command(flatten)]
+    rights: RightsArgs,
     /// When its key ends: a day, a moment, or a time from now (2026-12-01, 7d, 12h) [default: never]
     #[arg(long, value_name = "WHEN", value_parser = parse_when)]
     until: Option<Moment>,
@@ -78,8 +67,8 @@ impl Invite {
         if let Some(until) = self.until {
             file.end_keys(&self.name, until)?;
         }
-        let granted = grant(&self, &config, file.path())?;
-        warn_of_rights(&self, granted.is_some(), &config);
+        let granted = self.rights.grant(&self.name, &config, file.path())?;
+        warn_of_rights(&self.name, granted.is_some(), &config);
         granted.map_or(Ok(()), |grant| file.grant(grant))?;
         if let [_] = &config.known_hosts[..] {
             say(
@@ -104,58 +93,6 @@ impl Invite {
             say("this line is for one person, and as secret as a password: `diskside join` asks for it");
         }
         Ok(writeln!(output::stdout(), "{}", *invitation.to_text())?)
-    }
-}
-
-/// The grant; `None` where nothing is said.
-fn grant(invite: &Invite, config: &ServeConfig, path: &Path) -> Result<Option<Table>, Failure> {
-    if invite.read.is_empty() && invite.write.is_empty() && invite.functions.is_empty() {
-        return Ok(None);
-    }
-    let (mut volumes, mut exports) = (InlineTable::new(), InlineTable::new());
-    let granted = [(&invite.read, "r"), (&invite.write, "rw")];
-    for (name, mode) in granted.into_iter().flat_map(|(names, mode)| names.iter().map(move |name| (name, mode))) {
-        let is_volume = name == "*" || config.volumes.iter().any(|volume| volume.name == *name);
-        let is_export = name == "*" || config.exports.iter().any(|export| export.name == *name);
-        if !is_volume && !is_export {
-            let what = format!("`{name}`: {} has no [[export]] and no [[volume]] of this name", path.display());
-            return Err(Failure::Usage(what));
-        }
-        let tables = [(is_volume, &mut volumes), (is_export, &mut exports)];
-        tables.into_iter().filter(|(is, _)| *is).for_each(|(_, table)| drop(table.insert(name, mode.into())));
-    }
-    let mut grant = Table::new();
-    grant.insert("to", value(Array::from_iter([&*invite.name])));
-    for (what, table) in [("volumes", volumes), ("exports", exports)] {
-        if !table.is_empty() {
-            grant.insert(what, value(table));
-        }
-    }
-    let shipped = [FunctionRule::Shipped];
-    // A host that may read something may let the server look at it: that is the purpose of a server.
-    let functions = if invite.functions.is_empty() { &shipped[..] } else { &invite.functions };
-    if !invite.no_functions {
-        grant.insert("functions", value(Array::from_iter(functions.iter().map(ToString::to_string))));
-    }
-    Ok(Some(grant))
-}
-
-/// Who would be surprised by a grant, or by none.
-fn warn_of_rights(invite: &Invite, is_granted: bool, config: &ServeConfig) {
-    let others = config.known_hosts.iter().map(|host| &*host.name).filter(|name| *name != invite.name);
-    let others: Vec<&str> = others.collect();
-    if is_granted && config.grants.is_empty() && !others.is_empty() {
-        let others = others.join(", ");
-        say(format_args!(
-            "this is the first [[grant]] of the configuration: from now on hosts may use what they are granted alone, and nothing \
-             is granted to {others}"
-        ));
-    } else if !is_granted && !config.grants.is_empty() {
-        say(format_args!(
-            "the configuration has grants, and none for {}: it may use what is granted to all hosts (--read, --write and \
-             --function grant more)",
-            invite.name
-        ));
     }
 }
 

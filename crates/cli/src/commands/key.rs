@@ -3,6 +3,7 @@
 mod allow;
 mod explain;
 pub(crate) mod hosts_file;
+pub(crate) mod rights;
 mod rotate;
 
 use super::volume::parse_nqn;
@@ -118,6 +119,17 @@ impl KeyFile {
         let named = std::env::var_os(diskside_keys::KEY_VARIABLE).filter(|text| !text.is_empty() && text != "none");
         let path = self.file.clone().or_else(|| named.map(PathBuf::from)).or_else(default_path);
         path.ok_or_else(|| Failure::Usage("neither HOME nor XDG_CONFIG_HOME says where: name a file (--file)".into()))
+    }
+
+    /// Where no file is named, that of the key which is kept for this server, if there is one.
+    fn or_for(mut self, server: &str) -> Self {
+        if self.file.is_none()
+            && self.server.is_none()
+            && let KeySource::File(path) = KeySource::Usual.for_server(server)
+        {
+            self.file = Some(path);
+        }
+        self
     }
 
     fn read(&self) -> Result<HostKey, Failure> {

@@ -63,15 +63,17 @@ impl Top {
         Ok(())
     }
 
-    fn text(&self, (page, entries, at): &Look, before: Option<&Look>) -> String {
-        let seconds = before.map(|(.., then)| at.duration_since(*then).as_secs_f64());
-        let rate = |now: u64, then: Option<u64>| match (then, seconds) {
-            (Some(then), Some(seconds)) if seconds > 0.0 => {
-                format!("{}/s", bytes((now.saturating_sub(then) as f64 / seconds) as u64))
-            }
-            _ => bytes(now),
-        };
-        let then = before.map(|(page, ..)| page);
+    /// What the server does, which a host sees only if that is granted to it.
+    fn server_text(
+        &self,
+        page: &StatisticsPage,
+        then: Option<&StatisticsPage>,
+        rate: impl Fn(u64, Option<u64>) -> String,
+    ) -> String {
+        if page.engines.get() == 0 {
+            let shown = "this host sees what is its own; `statistics = true` in a grant shows it the server's numbers";
+            return format!("{}: {shown}\n\n", self.url);
+        }
         let mut text = format!(
             "{}: up {} s; engines {} of {} busy, {} calls queued, {} open\n",
             self.url,
@@ -104,6 +106,19 @@ impl Top {
             bytes(page.kept_memory.get()),
             bytes(page.memory_max.get()),
         );
+        text
+    }
+
+    fn text(&self, (page, entries, at): &Look, before: Option<&Look>) -> String {
+        let seconds = before.map(|(.., then)| at.duration_since(*then).as_secs_f64());
+        let rate = |now: u64, then: Option<u64>| match (then, seconds) {
+            (Some(then), Some(seconds)) if seconds > 0.0 => {
+                format!("{}/s", bytes((now.saturating_sub(then) as f64 / seconds) as u64))
+            }
+            _ => bytes(now),
+        };
+        let then = before.map(|(page, ..)| page);
+        let text = self.server_text(page, then, rate);
         let mut table = Table::new(&["kind", "name", ">operations", ">read", ">written", ">busy", ">failed"]);
         for entry in entries.iter().filter(|entry| entry.kind != statistics_kind::SPACE) {
             let then = before.and_then(|(_, entries, _)| {

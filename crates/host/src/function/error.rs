@@ -40,7 +40,10 @@ pub enum FunctionError {
     #[error("the target ended the call without telling how: it gives calls up whose result nobody takes for a minute")]
     Untold,
     /// The controller has no compute namespace.
-    #[error("{subsystem} runs no functions: it has no compute namespace (I/O command set 4)")]
+    #[error(
+        "{subsystem} runs no functions for this host: it shows no compute namespace (I/O command set 4); a server shows none to a host \
+         that has no grants"
+    )]
     NoCompute {
         /// The subsystem.
         subsystem: String,

@@ -42,7 +42,8 @@ impl Kept {
     /// Says what it does not keep.
     fn keep(&mut self, freed: Vec<Memory>, hugepages: Hugepages) -> Vec<Memory> {
         // Less than that the allocator keeps itself, and what is searched here stays short.
-        let (freed, mut beyond): (Vec<_>, Vec<_>) = freed.into_iter().partition(|memory| memory.len() >= MAP_THRESHOLD_BYTES);
+        let (freed, mut beyond): (Vec<_>, Vec<_>) =
+            freed.into_iter().partition(|memory| memory.len() >= MAP_THRESHOLD_BYTES);
         for memory in freed {
             self.bytes += memory.len();
             self.free.push_front((memory, hugepages));

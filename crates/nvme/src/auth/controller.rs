@@ -178,7 +178,9 @@ impl Controller {
                 self.ready(&message, Then::Reply(Box::new(exchange)));
             }
             Outcome::Verified { fits: false, .. } => {
-                self.fail(Explanation::Failed, AuthError::WrongHostKey);
+                let have_ended = self.keys.keys.is_empty() && self.keys.has_ended_keys;
+                let why = if have_ended { AuthError::HostKeysEnded } else { AuthError::WrongHostKey };
+                self.fail(Explanation::Failed, why);
             }
             Outcome::Verified { fits: true, answer, psk } => {
                 if answer.is_none() && self.must_answer {

@@ -113,15 +113,18 @@ pub struct HostKeys {
     pub controller_key: Option<Secret>,
     /// It has a key for a secure channel, and is let in over that alone.
     pub has_channel_key: bool,
+    /// It had keys that have ended.
+    pub has_ended_keys: bool,
 }
 
 impl fmt::Debug for HostKeys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { keys, controller_key, has_channel_key } = self;
+        let Self { keys, controller_key, has_channel_key, has_ended_keys } = self;
         f.debug_struct("HostKeys")
             .field("keys", &keys.len())
             .field("controller_key", &controller_key.is_some())
             .field("has_channel_key", has_channel_key)
+            .field("has_ended_keys", has_ended_keys)
             .finish()
     }
 }
@@ -162,6 +165,9 @@ pub enum AuthError {
     /// The host's answer fits none of its keys.
     #[error("the host has another key than is kept for it here")]
     WrongHostKey,
+    /// The host's keys have all ended.
+    #[error("the keys that are kept for the host here have ended")]
+    HostKeysEnded,
     /// The controller's answer does not fit its key, or it gave none.
     #[error("the controller did not prove that it has the key that this host keeps for it")]
     WrongControllerKey,

@@ -1,9 +1,12 @@
 //! `diskside key allow`: a host's key into a file beside the server's configuration, and the host into that.
 
 use super::hosts_file::{HostsFile, HostsFileArgs, parse_name, read_line, tell_of_restart};
+use super::parse_when;
+use super::rights::{RightsArgs, warn_of_rights};
 use crate::error::Failure;
 use crate::output;
 use clap::Args;
+use diskside::target::config::Moment;
 use std::io::Write as _;
 
 #[derive(Args)]
@@ -12,26 +15,50 @@ pub(super) struct Allow {
     #[arg(long, value_parser = parse_name)]
     name: String,
     #[command(flatten)]
+    rights: RightsArgs,
+    /// When its key ends: a day, a moment, or a time from now (2026-12-01, 7d, 12h) [default: never]
+    #[arg(long, value_name = "WHEN", value_parser = parse_when)]
+    until: Option<Moment>,
+    #[command(flatten)]
     file: HostsFileArgs,
 }
 
 impl Allow {
     pub(super) fn execute(self) -> Result<(), Failure> {
         let host = read_line()?;
-        let nqn = host.nqn.clone();
+        let (name, nqn) = (&self.name, host.nqn.clone());
         let mut file = HostsFile::open(self.file)?;
         let config = file.path().to_owned();
-        let has_others = file.knows(&self.name);
-        file.allow(&self.name, host, None)?;
+        let (has_others, has_key) = (file.knows(name), file.has(name, &host));
+        if has_others && self.until.is_some() {
+            let what =
+                format!("`{name}` is known; `diskside key rotate --name {name} --old-until` ends keys that it has");
+            return Err(Failure::Usage(what));
+        }
+        if has_key && self.rights.is_empty() {
+            let what = format!("{name} may connect as {nqn} with this key already; nothing was changed");
+            return Ok(writeln!(output::stdout(), "{what}")?);
+        }
+        if !has_key {
+            file.allow(name, host, None)?;
+        }
+        if let Some(until) = self.until {
+            file.end_keys(name, until)?;
+        }
+        // After the host: without one, a server that others reach has no valid configuration.
+        let resolved = file.resolve()?;
+        let granted = self.rights.grant(name, &resolved, &config)?;
+        let is_granted = granted.is_some() || resolved.grants.iter().any(|grant| grant.to.contains(name));
+        warn_of_rights(name, is_granted, &resolved);
+        granted.map_or(Ok(()), |grant| file.grant(grant))?;
         let told = file.write()?;
-        write!(output::stdout(), "{} may connect as {nqn}\n{told}", self.name)?;
-        if has_others {
-            let name = &self.name;
+        write!(output::stdout(), "{name} may connect as {nqn}\n{told}")?;
+        if has_others && !has_key {
             writeln!(
                 output::stdout(),
                 "its earlier keys are good, too: `diskside key rotate --name {name} --finish` takes them away"
             )?;
         }
-        Ok(tell_of_restart(&self.name, &config)?)
+        Ok(tell_of_restart(name, &config)?)
     }
 }

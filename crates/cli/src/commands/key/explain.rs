@@ -19,8 +19,9 @@ pub(super) struct Explain {
 
 impl Explain {
     pub(super) fn execute(self) -> Result<(), Failure> {
-        let key = self.file.read()?;
-        let path = self.file.path()?;
+        let file = self.file.or_for(&self.url.server(PORT_DEFAULT));
+        let key = file.read()?;
+        let path = file.path()?;
         let path = std::path::absolute(&path).map_err(|error| failure_of(&path, error))?;
         let missing = || {
             Failure::Usage(

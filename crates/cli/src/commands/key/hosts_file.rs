@@ -7,7 +7,7 @@ use crate::output::{self, say};
 use crate::output_file::write_file;
 use clap::Args;
 use diskside::target::config::{Moment, ServeConfig, Settings, check_host_name};
-use diskside_keys::{Introduction, KeyFileError, write_secret, write_tls_secret};
+use diskside_keys::{Introduction, KeyFileError, read_secret, read_tls_secret, write_secret, write_tls_secret};
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
@@ -84,6 +84,23 @@ impl HostsFile {
     pub(crate) fn knows(&self, name: &str) -> bool {
         let hosts = self.document.get("host").and_then(Item::as_array_of_tables);
         hosts.into_iter().flatten().any(|host| name_of(host) == Some(name))
+    }
+
+    /// Whether a host of this name has all the keys of an introduction already. A key that cannot be read is another.
+    pub(crate) fn has(&self, name: &str, host: &Introduction) -> bool {
+        let hosts = self.document.get("host").and_then(Item::as_array_of_tables);
+        let Some(table) = hosts.into_iter().flatten().find(|host| name_of(host) == Some(name)) else { return false };
+        let any = |list: &str, is_it: &dyn Fn(&Path) -> bool| {
+            let keys = table.get(list).and_then(Item::as_array).into_iter().flatten();
+            keys.filter_map(file_of).any(|file| is_it(&self.at.beside().join(file)))
+        };
+        let has_key = host.key.as_ref().is_none_or(|key| {
+            any("dhchap_keys", &|path| read_secret(path, None).is_ok_and(|known| known.to_text() == key.to_text()))
+        });
+        let has_tls_key = host.tls_key.as_ref().is_none_or(|key| {
+            any("tls_keys", &|path| read_tls_secret(path, None).is_ok_and(|known| known.to_text() == key.to_text()))
+        });
+        has_key && has_tls_key && table.get("nqn").and_then(Item::as_str) == Some(host.nqn.as_str())
     }
 
     /// That nobody is.

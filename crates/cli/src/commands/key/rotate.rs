@@ -108,6 +108,10 @@ impl Rotate {
         if !file.knows(&name) {
             return Err(file.unknown(&name));
         }
+        if file.has(&name, &host) {
+            let what = format!("{name} has this key already; `diskside key rotate` on the host makes a new one");
+            return Err(Failure::Usage(what));
+        }
         file.allow(&name, host, self.old_until)?;
         let told = file.write()?;
         let until =
