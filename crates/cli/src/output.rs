@@ -99,6 +99,11 @@ impl Table {
         Self { rows: Vec::new(), right: vec![true; columns], widths_min: widths.to_vec() }
     }
 
+    /// Whether it has titles alone.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.len() <= 1
+    }
+
     pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }

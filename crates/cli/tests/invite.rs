@@ -313,5 +313,66 @@ fn a_host_is_allowed_with_rights_and_an_end_as_one_is_invited() {
     assert!(allow(&["--read", "out"]).status.success());
     place.reload("ann reads more", || place.host("ann", &["cat", &out], "").status.success());
     assert_eq!(place.config().matches("keys/ann.tls").count(), 1, "{}", place.config());
-    fails(&allow(&["--until", "7d"]), 2, "--old-until");
+    fails(&allow(&["--until", "7d"]), 2, "whose end stays");
+}
+
+/// A host whose keys had ended got a new one that had ended, too, and the command said that it was good.
+#[test]
+fn a_host_whose_keys_have_ended_gets_a_new_one() {
+    let place = Place::new("");
+    place.invite(&["--name", "ann"]);
+    let ended = "{ file = \"keys/ann.tls\", until = \"2020-01-01\" }";
+    let config = place.config().replace("\"file:keys/ann.tls\"", ended);
+    std::fs::write(place.at("server/diskside.toml"), &config).expect("written");
+    let nqn = config.lines().find_map(|line| line.strip_prefix("nqn = \"nqn.2014")).expect("a name");
+    let nqn = format!("nqn.2014{}", nqn.trim_end_matches('"'));
+    let introduced = place.host("ann", &["key", "new", "--tls", "--nqn", &nqn], "");
+    let line = String::from_utf8(introduced.stdout).expect("text");
+    let checked = command(&["check-config"]).arg(place.at("server/diskside.toml")).output().expect("diskside runs");
+    assert!(checked.status.success() && said(&checked).contains("host `ann`: all its keys have ended"), "{checked:?}");
+    for verb in ["allow", "rotate"] {
+        fails(
+            &place.operator(&["key", verb, "--name", "ann"], &line),
+            2,
+            "ended at 2020-01-01T00:00:00Z: say until when",
+        );
+    }
+    assert_eq!(place.config(), config);
+    // A file that nothing names any more was in the way of the new key.
+    std::fs::write(place.at("server/keys/ann.tls.2"), "old").expect("written");
+    let rotated = place.operator(&["key", "rotate", "--name", "ann", "--until", "never"], &line);
+    assert!(rotated.status.success(), "{rotated:?}");
+    assert!(place.config().contains("\"file:keys/ann.tls.3\""), "{}", place.config());
+    place.reload("ann gets in", || place.host("ann", &["cat", &place.url("logs/f")], "").status.success());
+}
+
+/// A server that took hosts over TLS alone took them in the clear as soon as a key without TLS was allowed, and nothing said so.
+#[test]
+fn a_key_without_tls_does_not_open_a_server_of_tls() {
+    let place = Place::new("");
+    place.invite(&["--name", "ann"]);
+    let introduced = place.host("bob", &["key", "new"], "");
+    let line = String::from_utf8(introduced.stdout).expect("text");
+    let before = place.config();
+    fails(&place.operator(&["key", "allow", "--name", "bob"], &line), 2, "takes nobody in the clear");
+    fails(
+        &place.operator(&["invite", "--name", "eve", "--no-tls", "--at", "x.example"], ""),
+        2,
+        "takes nobody in the clear",
+    );
+    assert_eq!(place.config(), before);
+    std::fs::write(place.at("server/diskside.toml"), format!("security.require = \"auth\"\n{before}"))
+        .expect("written");
+    assert!(place.operator(&["key", "allow", "--name", "bob"], &line).status.success());
+}
+
+/// A host that may use a volume and nothing else was told that the server runs no functions, and that joining had failed.
+#[test]
+fn a_host_that_may_use_a_volume_alone_joins() {
+    let place = Place::new("[[volume]]\nname = \"vol\"\npath = \"mem:1MiB\"\nrw = true");
+    let text = place.invite(&["--name", "bob", "--write", "vol", "--no-functions"]);
+    place.reload("bob joins", || place.host("bob", &["join"], &text).status.success());
+    let joined = place.host("bob", &["join"], &text);
+    let told = String::from_utf8_lossy(&joined.stdout);
+    assert!(told.contains("read, write") && told.contains("functions of the server: 0"), "{told}");
 }

@@ -38,8 +38,8 @@ pub enum ChannelError {
     NotTls,
     /// The server does not know the key's identity.
     #[error(
-        "the server does not know this host's key of TLS: `diskside key show` prints the line that its operator must have \
-         given to `diskside key allow`"
+        "the server does not know this host's key of TLS, or the key has ended: `diskside key show` prints the line that its \
+         operator must have given to `diskside key allow`, and `diskside key rotate` makes a new one"
     )]
     UnknownKey,
     /// The server closed the connection, as Linux does instead of saying why.

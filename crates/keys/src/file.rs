@@ -39,6 +39,14 @@ pub enum Trouble {
         /// Its permissions.
         mode: u32,
     },
+    /// Everybody can put another in its place.
+    #[error(
+        "everybody may replace it, in a directory of mode {mode:04o}: `chmod o-w` the directory, and make a new key"
+    )]
+    Directory {
+        /// The directory's permissions.
+        mode: u32,
+    },
     /// Somebody else's.
     #[error("it belongs to user {owner}, who could change the key; `chown` it to the user who reads it")]
     Owner {
@@ -163,6 +171,12 @@ pub(crate) fn read(path: &Path, user: Option<u32>) -> Result<Zeroizing<String>, 
     let mode = metadata.mode() & 0o7777;
     if mode & OTHERS != 0 && !is_credential(path, &metadata) {
         return Err(trouble(Trouble::Mode { mode }));
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mode = std::fs::metadata(directory).map_err(|e| trouble(e.into()))?.mode() & 0o7777;
+    // In a sticky one, such as /tmp, nobody replaces what is another's.
+    if mode & 0o1002 == 0o002 {
+        return Err(trouble(Trouble::Directory { mode }));
     }
     let owner = metadata.uid();
     if owner != 0 && owner != rustix::process::geteuid().as_raw() && Some(owner) != user {
@@ -349,5 +363,19 @@ mod tests {
         assert!(matches!(error.trouble, Trouble::NotAFile), "{error}");
         let error = read_secret(&directory.path().join("nowhere"), None).unwrap_err();
         assert!(error.to_string().contains("nowhere: No such file"), "{error}");
+    }
+
+    /// A key could be read by its owner alone, and be replaced by everybody who could write its directory.
+    #[test]
+    fn a_key_in_a_directory_that_everybody_may_write_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let (within, path) = (directory.path().join("keys"), directory.path().join("keys/key"));
+        std::fs::create_dir(&within).unwrap();
+        write_secret(&path, &Secret::new(&[7; 32], None).unwrap()).unwrap();
+        for (mode, is_taken) in [(0o777, false), (0o703, false), (0o1777, true), (0o755, true)] {
+            std::fs::set_permissions(&within, std::fs::Permissions::from_mode(mode)).unwrap();
+            let read = read_secret(&path, None);
+            assert_eq!(read.is_ok(), is_taken, "{mode:o}: {read:?}");
+        }
     }
 }

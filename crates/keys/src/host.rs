@@ -45,6 +45,8 @@ pub enum Kind {
     Mutual,
     /// One of TLS, with which both do, and nobody else hears what they say.
     Tls,
+    /// One of TLS, and one with which it proves within the channel who it is.
+    Both,
 }
 
 /// Where a host's key comes from.
@@ -136,7 +138,7 @@ impl HostKey {
             nqn: nqn.unwrap_or_else(new_nqn),
             key: (kind != Kind::Tls).then(new_secret),
             server_key: (kind == Kind::Mutual).then(new_secret),
-            tls_key: (kind == Kind::Tls).then(new_tls_secret),
+            tls_key: matches!(kind, Kind::Tls | Kind::Both).then(new_tls_secret),
         }
     }
 

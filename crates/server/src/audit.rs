@@ -296,6 +296,11 @@ impl Audit {
         Ok(())
     }
 
+    /// Says that a configuration was not taken.
+    pub(crate) fn not_reloaded(&self, why: &str) {
+        self.tell(Record { event: "reload.refused", reason: Some(why.to_owned()), ..Record::default() });
+    }
+
     fn go_on_in(&self, file: AuditFile) -> io::Result<()> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if writer.is_none() && file.0.is_some() {

@@ -28,6 +28,7 @@ mod moment;
 mod quota;
 mod reach;
 mod security;
+mod warnings;
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -174,7 +175,7 @@ pub struct ServeConfig {
 impl Settings {
     /// Reads and parses the file at `path`.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = read(path)?;
+        let text = read_config(path)?;
         let mut settings = Self::from_toml(&text, &path.display().to_string())?;
         let beside = std::path::absolute(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
         let directory = beside.parent().unwrap_or(Path::new("/"));
@@ -484,7 +485,10 @@ pub enum ConfigError {
 }
 
 /// The text of a configuration, which says who is let in.
-fn read(path: &Path) -> Result<String, ConfigError> {
+///
+/// # Errors
+/// It cannot be read, or everybody on the machine could have written it.
+pub fn read_config(path: &Path) -> Result<String, ConfigError> {
     let cannot = |error| ConfigError::Read { path: path.to_owned(), error };
     let mut file = File::open(path).map_err(cannot)?;
     // Of the open file: another could be in its place a moment later.

@@ -29,6 +29,7 @@ impl CheckConfig {
         let config = ServeConfig::resolve(settings).map_err(wrong)?;
         let problems = Target::problems_of(&config);
         let shown = file.display();
+        config.warnings().iter().for_each(|warning| output::say(format_args!("diskside: {shown}: warning: {warning}")));
         if let Some((last, others)) = problems.split_last() {
             others.iter().for_each(|problem| output::say(format_args!("diskside: {shown}: {problem}")));
             return Err(Failure::Usage(format!("{shown}: {last}")));

@@ -1,14 +1,14 @@
 //! `diskside invite`: a host that a server makes up, with its key and rights, as a text for the person who is to be it.
 
-use super::key::hosts_file::{HostsFile, HostsFileArgs, parse_name};
+use super::key::hosts_file::{HostsFile, HostsFileArgs, Until, parse_name};
 use super::key::rights::{RightsArgs, warn_of_rights};
-use super::key::{failure, parse_server, parse_when};
+use super::key::{failure, parse_server, parse_until};
 use super::volume::parse_nqn;
 use crate::error::Failure;
 use crate::output::{self, say};
 use clap::Args;
 use diskside::host::Nqn;
-use diskside::target::config::{Moment, ServeConfig};
+use diskside::target::config::ServeConfig;
 use diskside_keys::{HostKey, Invitation, Kind};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -31,9 +31,9 @@ pub(crate) struct Invite {
     at: Option<String>,
     #[command(flatten)]
     rights: RightsArgs,
-    /// When its key ends: a day, a moment, or a time from now (2026-12-01, 7d, 12h) [default: never]
-    #[arg(long, value_name = "WHEN", value_parser = parse_when)]
-    until: Option<Moment>,
+    /// When its key ends: a day, a moment, or a time from now (2026-12-01, 7d, 12h), or never
+    #[arg(long, value_name = "WHEN", value_parser = parse_until, default_value = "never")]
+    until: Until,
     /// A key of DH-HMAC-CHAP, for servers and hosts without OpenSSL: both prove who they are, and nothing is encrypted
     #[arg(long)]
     no_tls: bool,
@@ -56,7 +56,7 @@ impl Invite {
         }
         let key = HostKey::new(None, if self.no_tls { Kind::Mutual } else { Kind::Tls });
         // With it first: without a host, a server that others reach has no valid configuration.
-        file.allow(&self.name, key.introduction(), None)?;
+        file.allow(&self.name, key.introduction(), Some(self.until), None)?;
         let config = file.resolve()?;
         let server = self.at.clone().map_or_else(|| reached(&config), Ok)?;
         let subsystem = self.nqn.clone().map_or_else(|| parse_nqn(&config.nqn), Ok).map_err(Failure::Usage)?;
@@ -64,9 +64,6 @@ impl Invite {
             return Err(Failure::Usage(format!("{}: it exists; name a new file", path.display())));
         }
         let invitation = Invitation { server, subsystem, host: key.introduction() };
-        if let Some(until) = self.until {
-            file.end_keys(&self.name, until)?;
-        }
         let granted = self.rights.grant(&self.name, &config, file.path())?;
         warn_of_rights(&self.name, granted.is_some(), &config);
         granted.map_or(Ok(()), |grant| file.grant(grant))?;
@@ -79,7 +76,11 @@ impl Invite {
         let path = file.path().to_owned();
         // First: a configuration that cannot be written leaves no invitation.
         let told = file.write()?;
-        say(format_args!("{} may connect as {}\n{}", self.name, key.nqn, told.trim_end()));
+        let until = match self.until {
+            Until::Never => String::new(),
+            Until::At(until) => format!(" until {until}"),
+        };
+        say(format_args!("{} may connect as {}{until}\n{}", self.name, key.nqn, told.trim_end()));
         say(format_args!("a server that runs with {} lets it in after `kill -HUP` of its process", path.display()));
         if let Some(path) = &self.out {
             invitation.write(path).map_err(failure)?;

@@ -7,9 +7,10 @@ use crate::error::Failure;
 use crate::output::{self, Table, bytes, say};
 use clap::Args;
 use diskside::ExportUrl;
+use diskside::host::function::FunctionError;
 use diskside::host::{ConnectOptions, Connection, HostError, KeySource, Url};
 use diskside::io::request::AsyncIo as _;
-use diskside::session::{Session, SessionOptions};
+use diskside::session::{Session, SessionError, SessionOptions};
 use diskside_keys::{HostKey, INVITATION_LEN_MAX, Invitation};
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -107,7 +108,11 @@ impl Join {
         let target = format!("diskside://{}", url.server(diskside::host::PORT_DEFAULT));
         let target: ExportUrl = target.parse().map_err(|e: diskside::LocationError| Failure::Usage(e.to_string()))?;
         let session = Session::new(SessionOptions { connect: options, ..SessionOptions::default() });
-        let mut exports = session.exports(&target).map_err(session_failure)?;
+        let mut exports = match session.exports(&target) {
+            // A host that may use volumes alone is shown neither exports nor functions.
+            Err(SessionError::Device { source: FunctionError::NoCompute { .. }, .. }) => Vec::new(),
+            found => found.map_err(session_failure)?,
+        };
         exports.sort_by(|a, b| a.name.cmp(&b.name));
         for export in &exports {
             let access = if export.read_only { "read" } else { "read, write" };
@@ -122,7 +127,11 @@ impl Join {
             Err(_) => 0,
         };
         let mut out = output::stdout();
-        write!(out, "{table}")?;
+        if table.is_empty() {
+            writeln!(out, "nothing is granted to this host yet; the server's operator can: diskside key allow --help")?;
+        } else {
+            write!(out, "{table}")?;
+        }
         Ok(writeln!(out, "functions of the server: {functions} (diskside functions {target})")?)
     }
 }

@@ -12,7 +12,7 @@ use crate::output::{self, say};
 use clap::{Args, Subcommand};
 use diskside::host::{PORT_DEFAULT, Url};
 use diskside_keys::{HostKey, KeyFileError, KeySource, Kind, default_path, server_path};
-pub(crate) use rotate::parse_when;
+pub(crate) use rotate::parse_until;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
 
@@ -53,6 +53,9 @@ struct New {
     /// A key of TLS: both prove who they are, and nobody else can read or change what they say
     #[arg(long)]
     tls: bool,
+    /// A key of TLS and one of DH-HMAC-CHAP, for servers that demand both (require = "tls+auth")
+    #[arg(long, conflicts_with_all = ["mutual", "tls"])]
+    both: bool,
     /// The host's name [default: a new one]
     #[arg(long, value_name = "NQN", value_parser = parse_nqn)]
     nqn: Option<diskside::host::Nqn>,
@@ -92,10 +95,11 @@ impl Key {
 impl New {
     fn execute(self) -> Result<(), Failure> {
         let path = self.file.path()?;
-        let kind = match (self.tls, self.mutual) {
-            (true, _) => Kind::Tls,
-            (false, true) => Kind::Mutual,
-            (false, false) => Kind::Host,
+        let kind = match (self.both, self.tls, self.mutual) {
+            (true, ..) => Kind::Both,
+            (false, true, _) => Kind::Tls,
+            (false, false, true) => Kind::Mutual,
+            (false, false, false) => Kind::Host,
         };
         let key = HostKey::new(self.nqn, kind);
         key.write(&path).map_err(failure)?;

@@ -128,6 +128,7 @@ impl Serve {
         if config.volumes.is_empty() && config.exports.is_empty() {
             return Err(Failure::Usage(NOTHING_TO_SERVE.to_owned()));
         }
+        config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
         let service = Arc::new(Service::from_environment());
         let inherited = inherited_listeners().map_err(|e| Failure::Environment(e.to_string()))?;
         let observed = config.metrics.map(observed_at).transpose()?;

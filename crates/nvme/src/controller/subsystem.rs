@@ -488,6 +488,11 @@ impl Subsystem {
         !self.refuses(host)
     }
 
+    /// Whether a key is kept of this host.
+    pub fn has_key_of(&self, host: &Nqn) -> bool {
+        lock(&self.state).authentication.hosts.contains_key(host)
+    }
+
     /// Whether `host` cannot get in at all.
     fn refuses(&self, host: &Nqn) -> bool {
         let state = lock(&self.state);

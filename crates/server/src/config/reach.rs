@@ -28,7 +28,7 @@ impl ServeConfig {
     }
 }
 
-fn is_local(address: &SocketAddr) -> bool {
+pub(super) fn is_local(address: &SocketAddr) -> bool {
     address.ip().to_canonical().is_loopback()
 }
 

@@ -1,6 +1,6 @@
 //! Who may connect, and how hosts prove who they are.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -187,8 +187,17 @@ impl Security {
     pub(super) fn check(&self, hosts: &[HostSpec], by_name: &[String]) -> Result<(), (String, String)> {
         self.accepted().map_err(|(field, what)| (format!("security.{field}"), what))?;
         let wrong = |host: &HostSpec, what: String| Err((format!("host `{}`", host.name), what));
-        let (mut names, mut nqns) = (BTreeSet::new(), BTreeSet::new());
+        let (mut names, mut nqns, mut files) = (BTreeSet::new(), BTreeSet::new(), BTreeMap::new());
         for host in hosts {
+            for KeyFile { path, .. } in host.dhchap_keys.iter().chain(&host.tls_keys) {
+                // With one key for two, either could be the other.
+                if let Some(other) = files.insert(path, &host.name) {
+                    return wrong(
+                        host,
+                        format!("{} is a key of `{other}` already; each host needs its own", path.display()),
+                    );
+                }
+            }
             if let Err(what) = host.check() {
                 return wrong(host, what);
             }

@@ -10,12 +10,12 @@ use crate::audit::{Record, Told};
 impl Connection {
     /// Tells who came, once that is known, and who was not let in.
     pub(super) fn tell_of_arrival(&mut self, core: &Core) {
+        if let Some(host) = self.machine.take_refused() {
+            self.tell_refused(core, &host);
+        }
         let audit = &core.shared.audit;
         if !audit.is_on() {
             return;
-        }
-        if let Some(host) = self.machine.take_refused() {
-            self.tell_refused(core, host.to_string());
         }
         if self.told != Told::Nothing || self.machine.queue_id() != Some(0) || !self.machine.is_authenticated() {
             return;
@@ -23,7 +23,7 @@ impl Connection {
         let Some((host, subsystem)) = self.machine.host_nqn().zip(self.machine.subsystem_nqn()) else { return };
         match subsystem.is_discovery() {
             // It is shown nothing, and most hosts then go without more.
-            true if !core.shared.subsystem.lets_in(host) => self.tell_refused(core, host.to_string()),
+            true if !core.shared.subsystem.lets_in(host) => self.tell_refused(core, host),
             true => {}
             false => {
                 let authenticated = Some(self.machine.has_proved_itself());
@@ -35,10 +35,26 @@ impl Connection {
         self.told = Told::All;
     }
 
-    fn tell_refused(&self, core: &Core, host: String) {
-        let (host, reason, peer) = (Some(host), Some("the host is not known".to_owned()), Some(self.peer.clone()));
-        let record = Record { event: "connect.refused", host, peer, reason, ..Record::default() };
+    /// Says in the log and in the audit that a host is not let in.
+    fn tell_refused(&self, core: &Core, host: &Nqn) {
+        let is_known = core.shared.subsystem.has_key_of(host);
+        let why = match is_known {
+            false => "the host is not known",
+            true => "the host is known, and does not come over TLS with its key of TLS",
+        };
+        let (named, reason, peer) = (Some(host.to_string()), Some(why.to_owned()), Some(self.peer.clone()));
+        let record = Record { event: "connect.refused", host: named, peer, reason, ..Record::default() };
         core.shared.audit.tell_of_stranger(record, core.now);
+        self.log_refused(core, Some(host), why);
+    }
+
+    /// Writes a line to the log, unless its address has had many.
+    pub(super) fn log_refused(&self, core: &Core, host: Option<&Nqn>, why: &str) {
+        let (peer, host) = (self.peer(), host.map(Nqn::as_str));
+        match core.shared.notices.admit(peer, core.now) {
+            Some(left_out) => tracing::warn!(peer, host, why, left_out, "connection refused"),
+            None => tracing::debug!(peer, host, why, "connection refused"),
+        }
     }
 
     /// Tells that the host's secure channel was not made, or was broken.

@@ -432,12 +432,8 @@ impl Connection {
 
     /// The same of one that says it is this host.
     fn refuse_claimed(&mut self, core: &mut Core, host: Option<Nqn>, why: String) {
+        self.log_refused(core, host.as_ref(), &why);
         self.tell_of_channel(core, host, &why);
-        let peer = self.peer();
-        match core.shared.notices.admit(peer, core.now) {
-            Some(left_out) => tracing::warn!(peer, why, left_out, "connection refused"),
-            None => tracing::debug!(peer, why, "connection refused"),
-        }
     }
 }
 

@@ -80,6 +80,11 @@ impl Handle {
         Ok(told)
     }
 
+    /// Says in the audit that a configuration was not taken, which stayed as it was.
+    pub fn tell_not_reloaded(&self, why: &str) {
+        self.shared().audit.not_reloaded(why);
+    }
+
     /// Its configuration now, with the changes since the start.
     pub fn config(&self) -> ServeConfig {
         self.inner.now.lock().unwrap_or_else(PoisonError::into_inner).clone()

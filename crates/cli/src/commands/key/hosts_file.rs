@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::output::{self, say};
 use crate::output_file::write_file;
 use clap::Args;
-use diskside::target::config::{Moment, ServeConfig, Settings, check_host_name};
+use diskside::target::config::{ConfigError, Moment, Requirement, ServeConfig, Settings, check_host_name, read_config};
 use diskside_keys::{Introduction, KeyFileError, read_secret, read_tls_secret, write_secret, write_tls_secret};
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ pub(crate) struct HostsFileArgs {
 pub(crate) struct HostsFile {
     at: At,
     document: DocumentMut,
+    /// What it demanded of hosts, if it was one that serve takes.
+    required: Option<Requirement>,
     new: Vec<NewKey>,
     old: Vec<PathBuf>,
 }
@@ -46,6 +48,13 @@ struct NewKey {
     write: Box<WriteKey>,
 }
 
+/// When a key ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Until {
+    Never,
+    At(Moment),
+}
+
 /// Writes a key to a new file.
 type WriteKey = dyn Fn(&Path) -> Result<(), KeyFileError>;
 
@@ -58,14 +67,16 @@ impl HostsFile {
     /// Reads the configuration, which may not be there yet. What serve would not take is not changed.
     pub(crate) fn open(HostsFileArgs { config, keys }: HostsFileArgs) -> Result<Self, Failure> {
         let at = At { config: config.unwrap_or_else(configuration::usual), keys };
-        let text = match std::fs::read_to_string(&at.config) {
+        let text = match read_config(&at.config) {
             Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(at.cannot("read", &error)),
+            Err(ConfigError::Read { error, .. }) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(ConfigError::Read { error, .. }) => return Err(at.cannot("read", &error)),
+            Err(error) => return Err(Failure::Usage(error.to_string())),
         };
-        Settings::from_toml(&text, &at.origin()).map_err(|e| Failure::Usage(e.to_string()))?;
+        let settings = Settings::from_toml(&text, &at.origin()).map_err(|e| Failure::Usage(e.to_string()))?;
+        let required = ServeConfig::resolve(settings).ok().map(|config| config.security.require);
         let document = text.parse().map_err(|e| at.wrong(format!("{e}")))?;
-        Ok(Self { at, document, new: Vec::new(), old: Vec::new() })
+        Ok(Self { at, document, required, new: Vec::new(), old: Vec::new() })
     }
 
     /// As a server would run with it.
@@ -108,8 +119,15 @@ impl HostsFile {
         self.at.unknown(name)
     }
 
-    /// Lets a host in. One that is known by this name gets another key, and the ones before it end then, if that is said.
-    pub(crate) fn allow(&mut self, name: &str, host: Introduction, old_until: Option<Moment>) -> Result<(), Failure> {
+    /// Lets a host in until then. One that is known by this name gets another key, and the ones before it end then, if that is
+    /// said. Whether it has earlier ones that do the same.
+    pub(crate) fn allow(
+        &mut self,
+        name: &str,
+        host: Introduction,
+        until: Option<Until>,
+        old_until: Option<Moment>,
+    ) -> Result<bool, Failure> {
         let at = &self.at;
         let tables = self.document.entry("host").or_insert_with(|| Item::ArrayOfTables(ArrayOfTables::new()));
         let tables = tables.as_array_of_tables_mut().ok_or_else(|| at.wrong("`host` is no [[host]]".into()))?;
@@ -128,14 +146,26 @@ impl HostsFile {
             let what = format!("`{name}` is {nqn} already; choose another name for {}", host.nqn);
             return Err(Failure::Usage(what));
         }
-        // A host that is let in until a day is let in until that day with another key, too.
-        let ends = last_end(table).map_err(|what| at.wrong(what))?;
+        let until = match until {
+            Some(Until::Never) => None,
+            Some(Until::At(moment)) => Some(moment),
+            // A host that is let in until a day is let in until that day with another key, too.
+            None => last_end(table).map_err(|what| at.wrong(what))?,
+        };
+        if let Some(over) = until.filter(|until| until.is_past()) {
+            let what = format!(
+                "the keys of `{name}` ended at {over}: say until when the new one is good (--until 30d, or never)"
+            );
+            return Err(Failure::Usage(what));
+        }
         if let Some(until) = old_until {
             KEY_LISTS.iter().try_for_each(|list| end(table, list, until)).map_err(|what| at.wrong(what))?;
         }
         let directory = at.directory();
+        let mut added = Vec::new();
         if let Some(key) = host.key {
-            let stem = at.add_key(table, "dhchap_keys", name)?;
+            added.push("dhchap_keys");
+            let stem = at.add_key(table, "dhchap_keys", name, until)?;
             let write = Box::new(move |path: &Path| write_secret(path, &key));
             self.new.push(NewKey { what: "key", path: directory.join(&stem), write });
             if let Some(key) = host.server_key {
@@ -146,27 +176,19 @@ impl HostsFile {
             }
         }
         if let Some(key) = host.tls_key {
+            added.push("tls_keys");
             // The server would not start with it.
             diskside_tls::is_available().map_err(|error| {
                 Failure::Environment(format!(
                     "{error}; a key without TLS does without (diskside invite --no-tls; on the host, diskside key new)"
                 ))
             })?;
-            let stem = at.add_key(table, "tls_keys", &format!("{name}.tls"))?;
+            let stem = at.add_key(table, "tls_keys", &format!("{name}.tls"), until)?;
             let write = Box::new(move |path: &Path| write_tls_secret(path, &key));
             self.new.push(NewKey { what: "key of TLS", path: directory.join(stem), write });
         }
-        if let Some(until) = ends {
-            KEY_LISTS.iter().try_for_each(|list| end(table, list, until)).map_err(|what| at.wrong(what))?;
-        }
-        Ok(())
-    }
-
-    /// Gives all keys of a host an end.
-    pub(crate) fn end_keys(&mut self, name: &str, until: Moment) -> Result<(), Failure> {
-        let at = &self.at;
-        let table = host_named(&mut self.document, name).ok_or_else(|| at.unknown(name))?;
-        KEY_LISTS.iter().try_for_each(|list| end(table, list, until)).map_err(|what| at.wrong(what))
+        let keys = |list: &str| table.get(list).and_then(Item::as_array).map_or(0, Array::len);
+        Ok(added.into_iter().any(|list| keys(list) > 1))
     }
 
     /// Takes all keys of a host away but the newest of each kind. How many there were.
@@ -200,7 +222,14 @@ impl HostsFile {
 
     /// Writes keys and configuration, if it is one that serve takes; or nothing. What was written, for people.
     pub(crate) fn write(self) -> Result<String, Failure> {
-        self.resolve()?;
+        let required = self.resolve()?.security.require;
+        if self.required == Some(Requirement::Tls) && required == Requirement::Auth {
+            return Err(self.at.wrong(
+                "all hosts have keys of TLS, so the server takes nobody in the clear; with a host that has none it would. Have the \
+                 host run `diskside key new --tls`; or, if that is meant, write require = \"auth\" under [security]"
+                    .into(),
+            ));
+        }
         let mut made: Vec<&Path> = Vec::new();
         let done = self.new.iter().try_for_each(|key| {
             (key.write)(&key.path).map_err(failure)?;
@@ -229,13 +258,21 @@ impl HostsFile {
 
 impl At {
     /// Adds a key to a list of a host's: the name of its file. It works beside the others until they are taken away.
-    fn add_key(&self, table: &mut Table, list: &str, stem: &str) -> Result<String, Failure> {
+    fn add_key(&self, table: &mut Table, list: &str, stem: &str, until: Option<Moment>) -> Result<String, Failure> {
         let keys = table.entry(list).or_insert_with(|| value(Array::new()));
         let keys = keys.as_array_mut().ok_or_else(|| self.wrong(format!("`{list}` is no list")))?;
-        let is_free = |stem: &String| !keys.iter().any(|key| file_of(key) == Some(&self.shown(stem)));
+        // A file may be left of a host that was taken out.
+        let directory = self.directory();
+        let is_free = |stem: &String| {
+            !keys.iter().any(|key| file_of(key) == Some(&self.shown(stem)))
+                && directory.join(stem).symlink_metadata().is_err()
+        };
         let mut stems = std::iter::once(stem.to_owned()).chain((2..).map(|number| format!("{stem}.{number}")));
         let stem = stems.find(is_free).expect("there are as many names as numbers");
-        keys.push(format!("file:{}", self.shown(&stem)));
+        match until {
+            None => keys.push(format!("file:{}", self.shown(&stem))),
+            Some(until) => keys.push(ending(self.shown(&stem), until)),
+        }
         Ok(stem)
     }
 
@@ -284,12 +321,16 @@ fn end(table: &mut Table, list: &str, until: Moment) -> Result<(), String> {
             continue;
         }
         let file = file_of(key).ok_or_else(|| format!("`{list}` has a key that is no file"))?;
-        let ending = [("file", file.to_owned()), ("until", until.to_string())];
         let decor = key.decor().clone();
-        *key = Value::InlineTable(ending.into_iter().collect::<InlineTable>());
+        *key = Value::InlineTable(ending(file.to_owned(), until));
         *key.decor_mut() = decor;
     }
     Ok(())
+}
+
+/// A key in this file, until then.
+fn ending(file: String, until: Moment) -> InlineTable {
+    [("file", file), ("until", until.to_string())].into_iter().collect()
 }
 
 /// When the last key of a host ends; `None`: it has a key without an end, or none.

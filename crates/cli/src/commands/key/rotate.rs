@@ -1,6 +1,6 @@
 //! `diskside key rotate`: another key beside the old one, at the host and at its server, and the end of the old one.
 
-use super::hosts_file::{HostsFile, HostsFileArgs, parse_name, read_line};
+use super::hosts_file::{HostsFile, HostsFileArgs, Until, parse_name, read_line};
 use super::{KeyFile, failure, introduce};
 use crate::error::Failure;
 use crate::output::{self, say};
@@ -33,6 +33,9 @@ pub(super) struct Rotate {
     /// [default: when --finish takes them away]
     #[arg(long, value_name = "WHEN", value_parser = parse_when, requires = "name", conflicts_with = "finish")]
     old_until: Option<Moment>,
+    /// At a server: when the new key ends, or never [default: when the last of the old ones was to end]
+    #[arg(long, value_name = "WHEN", value_parser = parse_until, requires = "name", conflicts_with = "finish")]
+    until: Option<Until>,
     /// Use the new key from now on; at a server: take the old keys away
     #[arg(long)]
     finish: bool,
@@ -58,7 +61,15 @@ impl Rotate {
     fn begin(&self) -> Result<(), Failure> {
         let path = self.file.path()?;
         let next = path.with_added_extension("next");
-        let key = HostKey::read(&path).map_err(failure)?.renewed();
+        let none = |error: KeyFileError| match &error.trouble {
+            Trouble::Io(source) if source.kind() == std::io::ErrorKind::NotFound => Failure::Environment(format!(
+                "{}: there is no key to change; `diskside key new` makes one, and --server names the server of one that \
+                 `diskside join` keeps",
+                error.path.display()
+            )),
+            _ => failure(error),
+        };
+        let key = HostKey::read(&path).map_err(none)?.renewed();
         key.write(&next).map_err(|error| match error {
             KeyFileError { trouble: Trouble::Exists, path } => Failure::Environment(format!(
                 "{}: a new key is there already. `diskside key show --file {0}` prints its line, `diskside key rotate --finish` \
@@ -112,12 +123,15 @@ impl Rotate {
             let what = format!("{name} has this key already; `diskside key rotate` on the host makes a new one");
             return Err(Failure::Usage(what));
         }
-        file.allow(&name, host, self.old_until)?;
+        let has_others = file.allow(&name, host, self.until, self.old_until)?;
         let told = file.write()?;
-        let until =
-            self.old_until.map_or_else(|| "until --finish".to_owned(), |until| format!("until {until} at the latest"));
         let mut out = output::stdout();
-        write!(out, "{name} may use either key, the old one {until}\n{told}")?;
+        let until = match (has_others, self.old_until) {
+            (false, _) => "may use this key".to_owned(),
+            (true, None) => "may use either key, the old one until --finish".to_owned(),
+            (true, Some(until)) => format!("may use either key, the old one until {until} at the latest"),
+        };
+        write!(out, "{name} {until}\n{told}")?;
         Ok(writeln!(out, "a server that runs takes both after `kill -HUP` of its process")?)
     }
 
@@ -152,8 +166,13 @@ fn try_at(server: &str, key: &Path) -> Result<(), Failure> {
     })
 }
 
+/// A moment, a time from now, or never.
+pub(crate) fn parse_until(text: &str) -> Result<Until, String> {
+    if text == "never" { Ok(Until::Never) } else { parse_when(text).map(Until::At) }
+}
+
 /// A moment, or a time from now.
-pub(crate) fn parse_when(text: &str) -> Result<Moment, String> {
+fn parse_when(text: &str) -> Result<Moment, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
     let seconds = match unit {

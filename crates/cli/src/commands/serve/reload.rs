@@ -26,9 +26,14 @@ pub(super) fn on_hangup(
             let reloaded = resolve().map_err(|e| e.to_string());
             let careful = reloaded.and_then(|config| check(&handle.config(), &config).map(|()| config));
             match careful.and_then(|config| handle.reload(&config).map_err(|e| e.to_string())) {
-                Ok(reloaded) => say(format_args!("diskside: the configuration was read again{}", told(&reloaded))),
+                Ok(reloaded) => {
+                    say(format_args!("diskside: the configuration was read again{}", told(&reloaded)));
+                    let warnings = handle.config().warnings();
+                    warnings.iter().for_each(|warning| say_at(WARNING, format_args!("diskside: {warning}")));
+                }
                 Err(error) => {
                     let hint = if at_start.confine && error.contains("Permission denied") { CONFINED_TO } else { "" };
+                    handle.tell_not_reloaded(&error);
                     say_at(WARNING, format_args!("diskside: the configuration stays as it was: {error}{hint}"));
                 }
             }
