@@ -19,6 +19,15 @@ keyctl clear %:.nvme 2>/dev/null || true
 )
 host connects nvme-tcp+tls tls
 echo "  so: over TLS"
+keyctl clear %:.nvme 2>/dev/null || true
+(
+    NQN=$NQN-kernel
+    insert_key 1 "$HOSTNQN" "$LONG_KEY"
+)
+host connects nvme-tcp+tls long
+echo "  so: over TLS with a key of 48 bytes"
+host does-not nvme-tcp+tls tls the_server
+echo "  so: and not with another key"
 echo "$KEY" >"hosts/$HOSTNQN/dhchap_key"
 echo "$SERVER_KEY" >"hosts/$HOSTNQN/dhchap_ctrl_key"
 # Nor does 7.2 make a channel for a host that asks for proof while it authenticates for one: the page on security says so.

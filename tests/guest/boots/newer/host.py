@@ -13,18 +13,18 @@ def run(lab):
     for path in (config, strict):
         path.parent.mkdir()
     secrets = []
-    # The host of the guest's kernel: one with a key of each length, and one with keys of authentication alone.
-    _, tls_key = lab.diskside("key", "new", "--tls", "--file", lab.directory / "tls").split()
-    names = {}
-    for name, key in (("SHORT", tls_key), ("LONG", LONG_KEY)):
-        names[name] = host = f"nqn.2014-08.org.nvmexpress:uuid:{'1' if name == 'SHORT' else '2'}f3c9dd6-40b4-4c1d-9a67-8a1fe4d3b5a0"
-        lab.diskside("key", "allow", "--name", name, "--config", config, given=f"{host} {key}\n")
-        secrets.append(key)
+    # The host of the guest's kernel: one with keys of authentication alone, and one with a key of TLS of each length.
     line = lab.diskside("key", "new", "--mutual", "--file", lab.directory / "both")
     host, key, server_key = line.split()
     secrets += [key, server_key]
     for path in (config, strict):
         lab.diskside("key", "allow", "--name", "CHAP", "--config", path, given=line)
+    _, tls_key = lab.diskside("key", "new", "--tls", "--file", lab.directory / "tls").split()
+    names = {}
+    for name, tls in (("SHORT", tls_key), ("LONG", LONG_KEY)):
+        names[name] = known = f"nqn.2014-08.org.nvmexpress:uuid:{'1' if name == 'SHORT' else '2'}f3c9dd6-40b4-4c1d-9a67-8a1fe4d3b5a0"
+        lab.diskside("key", "allow", "--name", name, "--config", config, given=f"{known} {tls}\n")
+        secrets.append(tls)
     strict.write_text('[security]\nrequire = "tls"\n\n' + strict.read_text(encoding="ascii"), encoding="ascii")
     # One that has to come over TLS and to authenticate in its channel.
     inside = lab.directory / "inside" / "server.toml"
@@ -50,9 +50,11 @@ def run(lab):
     shared = [HERE / "boots" / name for name in ("tls/00-tlshd.sh", "tls/03-both.sh", "authentication/04-groups.sh")]
     cases = [*shared, *lab.boot.glob("*.sh")]
     guest = lab.guest(settings, cases=cases, forward=[(outside, 4420)], cpus=2)
-    keys = {"both": lab.directory / "both", "tls": lab.directory / "nvmet-tls"}
+    keys = {"both": lab.directory / "both", "tls": lab.directory / "nvmet-tls", "long": lab.directory / "nvmet-long"}
     made = lab.diskside("key", "new", "--tls", "--nqn", host, "--file", keys["tls"])
     guest.on("tls-key", lambda: made.split()[1])
+    keys["long"].touch(mode=0o600)
+    keys["long"].write_text(f"nqn {host}\ntls-key {LONG_KEY}\n", encoding="ascii")
 
     def connects(scheme, which):
         url = f"{scheme}://127.0.0.1:{outside}/{NQN}-kernel/1"
