@@ -178,6 +178,25 @@ fn what_a_host_has_no_right_to_leaves_a_few_lines() {
     assert_eq!((lines(&path, "deny", 10).len(), running.handle().stats().audit_lines_left_out), (10, 44));
 }
 
+/// One program that was refused left six lines, five of them without a reason: a host tries indexes until one is free.
+#[test]
+fn an_index_that_is_taken_is_no_refusal() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let rule = format!("sha256:{}", "0".repeat(64));
+    let start = config(&format!("[[grant]]\nto = ['ann']\nvolumes = {{ data = 'rw' }}\nfunctions = ['{rule}']\n"));
+    let mut builder = builder().security(|security| security.audit = Some(path.clone()));
+    builder = builder.host(start.known_hosts[0].clone()).grant(start.grants[0].clone());
+    let running = client::start(builder.volume(start.volumes[0].clone()));
+    let mut ann = Client::connect_as(&running, ANN);
+    let shipped = Client::connect_loop(&running).pind("wc");
+    ann.load(shipped, object("wc")).fails_with(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE.dnr());
+    ann.load(200, object("wc")).fails_with(Status::OPERATION_DENIED.dnr());
+    let refused = &lines(&path, "program.load", 1)[0];
+    assert_eq!(refused["reason"], "this host may not run this program");
+    assert!(refused["program"]["sha256"].is_string(), "{refused}");
+}
+
 #[test]
 fn what_is_refused_and_what_was_prepared_is_told_too() {
     let directory = tempfile::tempdir().unwrap();
@@ -191,7 +210,10 @@ fn what_is_refused_and_what_was_prepared_is_told_too() {
 
     ann.load(200, object("wc")).fails_with(Status::OPERATION_DENIED.dnr());
     let refused = &lines(&path, "program.load", 1)[0];
-    assert_eq!(refused["reason"], "this host may load no programs");
+    assert!(
+        refused["reason"].as_str().is_some_and(|why| why.starts_with("this host may load no programs")),
+        "{refused}"
+    );
     assert_eq!(
         (&refused["program"]["bytes"], &refused["program"]["sha256"]),
         (&object("wc").len().into(), &Value::Null)

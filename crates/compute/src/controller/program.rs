@@ -158,11 +158,14 @@ impl Association {
         }
         let rights = self.context.rights.now();
         let refuse = |problem: Problem| {
-            self.context.tell_loaded(None, sqe.program_len() as usize, Some(problem.told()));
+            // An index that another program has is not refused to this host: it tries the next one.
+            if !problem.told().is_empty() {
+                self.context.tell_loaded(None, sqe.program_len() as usize, Some(problem.told()));
+            }
             problem
         };
         if !rights.may_load() {
-            return Err(refuse(Problem::new(Status::OPERATION_DENIED.dnr(), "this host may load no programs")));
+            return Err(refuse(Problem::new(Status::OPERATION_DENIED.dnr(), NO_PROGRAMS)));
         }
         let loaded = programs.load((&host.nqn, host.quota()), self.id, sqe, data).map_err(refuse)?;
         // Before anything of it is read.
@@ -217,6 +220,9 @@ pub(super) fn not_compiled(error: &TierError) -> Problem {
     };
     Problem::new(status, error.to_string())
 }
+
+const NO_PROGRAMS: &str =
+    "this host may load no programs, only run those of the server that `diskside functions` lists";
 
 /// How long a load or a prepare waits for compilers that work for other hosts.
 const COMPILE_WAIT_MAX: Duration = Duration::from_secs(60);
