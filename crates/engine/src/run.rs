@@ -39,7 +39,7 @@ pub(crate) fn run(code: &CodeCache, call: &Call<'_>, sink: &mut Sink<'_>) -> Res
     };
     let mut results = Results { folder, kept: Vec::new(), call, sink };
     let depth = call.depth.unwrap_or(DEPTH).min(DEPTH_MAX);
-    let chunks = Chunks::new(call, pieces, threads + depth, log.clone());
+    let chunks = Chunks::new(call, until, pieces, threads + depth, log.clone());
     let (tally, tier, wait) = if threads == 1 {
         run_here(code, call, &log, until, chunks, &mut results)?
     } else {

@@ -317,6 +317,29 @@ fn a_cancelled_call_ends_promptly_also_in_a_long_loop() {
     assert!(after < Duration::from_secs(5), "{after:?}");
 }
 
+/// A range in which no record begins has windows that the function never sees, and only the function looked at the deadline: with
+/// pieces of a byte such a call ran for minutes, and neither its host nor the server could end it.
+#[test]
+fn a_call_ends_in_time_although_no_record_begins() {
+    let engine = engine();
+    let f = function(&engine, COPY);
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(file.path(), [b'x'; 4096]).expect("written");
+    let source = || vec![Source::File { path: file.path().to_owned(), range: Some(1..4096) }];
+    let mut call = Call::new(&f, source(), Vec::new());
+    (call.chunk_len, call.split) = (Some(1), Some(Split::Delimiter(b'\n')));
+    assert_eq!(engine.run(&call, &mut Sink::Memory).expect("it has no pieces").result, b"");
+    call.limits.cancel = Some(CancelToken::new());
+    call.limits.cancel.as_ref().expect("just set").cancel();
+    let error = engine.run(&call, &mut Sink::Memory).expect_err("cancelled").to_string();
+    assert!(error.contains("cancelled"), "{error}");
+    let mut call = Call::new(&f, source(), Vec::new());
+    (call.chunk_len, call.split) = (Some(1), Some(Split::Delimiter(b'\n')));
+    call.limits.deadline = Some(Duration::ZERO);
+    let error = engine.run(&call, &mut Sink::Memory).expect_err("its time is over").to_string();
+    assert!(error.contains("deadline"), "{error}");
+}
+
 #[test]
 fn state_is_shared_by_calls_and_makes_them_impure() {
     let engine = engine();

@@ -39,6 +39,11 @@ pub struct Transmit {
 /// Bytes of the arena that are kept from batch to batch: headers of many deep batches.
 const ARENA_KEPT: usize = 64 << 10;
 
+/// What peers are sent that ask for more than there is.
+pub(crate) static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+/// Padding up to this long is not worth a segment.
+const ZEROES_COPIED_MAX: usize = 256;
+
 /// One piece of an outgoing batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Segment<'a> {
@@ -66,6 +71,8 @@ impl Segment<'_> {
 #[derive(Clone, Debug)]
 enum Part {
     Arena(Range<usize>),
+    /// So many zeroes, which are the same for all.
+    Zeroes(usize),
     Buffer { slice: BufferSlice, after: After },
 }
 
@@ -101,6 +108,7 @@ impl Transmit {
             let skip = if index == 0 { skip } else { 0 };
             match part {
                 Part::Arena(range) => Segment::Bytes(&self.arena[range.start + skip..range.end]),
+                Part::Zeroes(len) => Segment::Bytes(&ZEROES[skip..*len]),
                 Part::Buffer { slice, .. } => Segment::Buffer(slice.part(skip as u32, slice.len - skip as u32)),
             }
         })
@@ -162,11 +170,16 @@ impl Transmit {
         self.cover_arena();
     }
 
-    /// Adds `len` zero bytes (padding).
+    /// Adds `len` zero bytes (padding). Many of them take no memory.
     pub(crate) fn push_zeros(&mut self, len: usize) {
-        self.arena.resize(self.arena.len() + len, 0);
         self.remaining += len;
-        self.cover_arena();
+        if len <= ZEROES_COPIED_MAX {
+            self.arena.resize(self.arena.len() + len, 0);
+            return self.cover_arena();
+        }
+        let whole = std::iter::repeat_n(ZEROES.len(), len / ZEROES.len());
+        let parts = whole.chain([len % ZEROES.len()]).filter(|len| *len > 0);
+        self.parts.extend(parts.map(Part::Zeroes));
     }
 
     pub(crate) fn push_buffer(&mut self, slice: BufferSlice, after: After) {
@@ -199,6 +212,7 @@ impl Part {
     fn len(&self) -> usize {
         match self {
             Part::Arena(range) => range.len(),
+            Part::Zeroes(len) => *len,
             Part::Buffer { slice, .. } => slice.len as usize,
         }
     }
@@ -207,6 +221,24 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A megabyte of padding was a megabyte of memory, on each connection of peers that nobody had let in.
+    #[test]
+    fn much_padding_takes_no_memory() {
+        let mut transmit = Transmit::new();
+        transmit.push_bytes(b"page");
+        transmit.push_zeros(1 << 20);
+        transmit.push_bytes(b"next");
+        assert!(transmit.arena.capacity() < 4096, "{}", transmit.arena.capacity());
+        let mut sent = Vec::new();
+        while !transmit.is_empty() {
+            let Some(Segment::Bytes(bytes)) = transmit.segments().next() else { panic!("no buffer is in it") };
+            let len = bytes.len().min(50_000);
+            sent.extend_from_slice(&bytes[..len]);
+            transmit.advance(len, |_| panic!("no buffer is in it"));
+        }
+        assert_eq!(sent, [b"page", &vec![0; 1 << 20][..], b"next"].concat());
+    }
 
     fn two_pdus() -> Transmit {
         let mut transmit = Transmit::new();

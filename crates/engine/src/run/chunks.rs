@@ -12,7 +12,7 @@ use crate::call::{Call, CallError, Growth, Place, Source, Sources};
 use crate::environment::Log;
 use crate::pieces::Pieces;
 use crate::split::{RECORD_LEN_MAX, Split, record_index};
-use crate::worker::ChunkInfo;
+use crate::worker::{ChunkInfo, stopped_before};
 use diskside_decompress::ChunkCodecs;
 use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadError, ReadStream};
 use origin::Origin;
@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 /// Iterates over the pieces of all sources.
 pub(super) struct Chunks<'a> {
     call: &'a Call<'a>,
+    until: Option<Instant>,
     pieces: Pieces,
     sources: Opening<'a>,
     depth: usize,
@@ -72,6 +73,8 @@ impl<'a> Iterator for Opening<'a> {
 /// The source being read.
 struct Current<'a> {
     call: &'a Call<'a>,
+    /// When its call has to have ended.
+    until: Option<Instant>,
     pieces: Pieces,
     name: Arc<str>,
     /// In the call, for errors, and in the request, for the function.
@@ -140,8 +143,15 @@ pub const DEPTH_MAX: usize = 64;
 
 impl<'a> Chunks<'a> {
     /// With so many windows that are read ahead: one for each thread, or nobody would get the next, and more.
-    pub(super) fn new(call: &'a Call<'_>, pieces: Pieces, depth: usize, log: Log) -> Self {
-        Self { call, pieces, sources: Opening::of(&call.sources), depth, log, current: None, waited: Duration::ZERO }
+    pub(super) fn new(
+        call: &'a Call<'_>,
+        until: Option<Instant>,
+        pieces: Pieces,
+        depth: usize,
+        log: Log,
+    ) -> Self {
+        let sources = Opening::of(&call.sources);
+        Self { call, until, pieces, sources, depth, log, current: None, waited: Duration::ZERO }
     }
 
     /// Time spent waiting for input.
@@ -193,6 +203,7 @@ impl<'a> Chunks<'a> {
         };
         Ok(Current {
             call: self.call,
+            until: self.until,
             pieces: self.pieces,
             name: source.name().into(),
             index,
@@ -325,6 +336,10 @@ impl Current<'_> {
 
     fn next_ahead(&mut self) -> Result<Option<(Input, ChunkInfo)>, CallError> {
         loop {
+            // Many windows may pass before the function has a piece, and looks for itself.
+            if let Some(stopped) = stopped_before(self.call, self.until, || self.place()) {
+                return Err(stopped);
+            }
             let Some((chunk, from)) = self.next_window()? else {
                 self.is_done = true;
                 return self.finish();
@@ -349,6 +364,12 @@ impl Current<'_> {
                 Some(record) => self.open = Some(Open { input, window, offset, record }),
             }
         }
+    }
+
+    /// Where it is, for who stops it.
+    fn place(&self) -> Place {
+        let start = self.base + self.next_window * self.pieces.len_bytes as u64;
+        Place { source: self.name.to_string(), source_index: self.request_index, range: start..start, folded: None }
     }
 
     /// The next window, or what a record left of the last one.
@@ -445,6 +466,9 @@ impl Current<'_> {
         let Split::Delimiter(delimiter) = self.pieces.split else { unreachable!("only records go on behind a range") };
         let origin = origin.clone();
         origin.read_on(from..self.len, self.index, |bytes| {
+            if let Some(stopped) = stopped_before(self.call, self.until, || self.place()) {
+                return Err(stopped);
+            }
             let end = memchr::memchr(delimiter, bytes).map(|at| at + 1);
             self.extend(&mut open, &bytes[..end.unwrap_or(bytes.len())])?;
             Ok(end.is_some())

@@ -45,6 +45,8 @@ mod at {
 enum Outcome {
     /// An answer: dword 0 and 1, and data.
     Answer(u64, Vec<u8>),
+    /// A page of which less is there than was asked for: data, and how many zeroes follow it.
+    Page(Vec<u8>, usize),
     /// The embedder answers.
     Embedder,
     /// The answer comes later.
@@ -149,6 +151,7 @@ impl Connection {
         };
         match self.admin_outcome(now, slot, admin, &parameters) {
             Ok(Outcome::Answer(result, data)) => self.answer_bytes(slot, &data, result),
+            Ok(Outcome::Page(data, zeroes)) => self.answer_padded(slot, &data, zeroes, 0),
             Ok(Outcome::Embedder) => {
                 let nsid = self.slots.get(slot).sqe.nsid();
                 let namespace = self.link.as_ref().and_then(|link| link.namespaces.get(nsid));
@@ -186,11 +189,11 @@ impl Connection {
                 match logs::page(&self.subsystems, controller, (lid, csi, clear), self.config.local_address)? {
                     logs::Answer::Embedder => Ok(Outcome::Embedder),
                     logs::Answer::Ours(page) => {
-                        let bytes = logs::part(&page, offset, len as usize)?;
+                        let (bytes, zeroes) = logs::part(&page, offset, len as usize)?;
                         if clear && matches!(lid, log_page::CHANGED_NAMESPACES | log_page::DISCOVERY) {
                             controller.unmask(lid);
                         }
-                        Ok(Outcome::Answer(0, bytes))
+                        Ok(Outcome::Page(bytes.to_vec(), zeroes))
                     }
                 }
             }

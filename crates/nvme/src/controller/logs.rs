@@ -68,15 +68,13 @@ pub(super) fn page(
     Ok(Answer::Ours(bytes))
 }
 
-/// The bytes that were asked for. What lies behind the page's end reads as zeroes (Base 5.1.12), a start behind it is an
-/// error.
-pub(super) fn part(page: &[u8], offset: u64, len: usize) -> Result<Vec<u8>, Status> {
+/// The bytes that were asked for, and how many zeroes follow them: what lies behind the page's end reads as those (Base
+/// 5.1.12). A start behind it is an error.
+pub(super) fn part(page: &[u8], offset: u64, len: usize) -> Result<(&[u8], usize), Status> {
     let from = usize::try_from(offset).ok().filter(|from| *from <= page.len() && from.is_multiple_of(4));
     let from = from.ok_or(Status::INVALID_FIELD.dnr())?;
     let to = page.len().min(from + len);
-    let mut bytes = page[from..to].to_vec();
-    bytes.resize(len, 0);
-    Ok(bytes)
+    Ok((&page[from..to], len - (to - from)))
 }
 
 fn discovery(subsystems: &Subsystems, controller: &Controller, local: Option<IpAddr>) -> Vec<u8> {

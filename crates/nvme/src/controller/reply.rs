@@ -115,16 +115,23 @@ impl Connection {
 
     /// Ends a command with a few bytes for the host.
     pub(super) fn answer_bytes(&mut self, slot: u32, bytes: &[u8], result: u64) {
-        if bytes.is_empty() {
+        self.answer_padded(slot, bytes, 0, result);
+    }
+
+    /// The same with zeroes behind the bytes, which take no memory: a host may ask for a megabyte of a page of a few bytes, on
+    /// each of its connections.
+    pub(super) fn answer_padded(&mut self, slot: u32, bytes: &[u8], zeroes: usize, result: u64) {
+        let len = bytes.len() + zeroes;
+        if len == 0 {
             return self.answer(slot, Status::SUCCESS, result);
         }
         let success = self.may_skip_response(result);
         let flags = pdu_flags::LAST | if success { pdu_flags::SUCCESS } else { 0 };
         let command = self.slots.get_mut(slot);
-        let header = C2hData::new(command.sqe.cid(), command.done, bytes.len() as u32);
-        command.done += bytes.len() as u32;
-        self.encoder.put(&mut self.out, &header, flags, Payload::Bytes(bytes));
-        self.unsent_bytes += bytes.len();
+        let header = C2hData::new(command.sqe.cid(), command.done, len as u32);
+        command.done += len as u32;
+        self.encoder.put(&mut self.out, &header, flags, Payload::Padded(bytes, zeroes));
+        self.unsent_bytes += len;
         self.after_data(slot, success, result);
     }
 

@@ -3,8 +3,8 @@
 use zerocopy::{Immutable, IntoBytes};
 
 use crate::buffer::BufferSlice;
-use crate::digest::crc32c;
-use crate::transmit::{After, Transmit};
+use crate::digest::{Crc32c, crc32c};
+use crate::transmit::{After, Transmit, ZEROES};
 use crate::wire::{CommonHeader, Cqe, FatalError, PduKind, Sqe, TERM_REQ_DATA_MAX, TermReq, pdu_flags};
 
 use super::{DIGEST_LEN, Digests};
@@ -24,6 +24,8 @@ pub enum Payload<'a> {
     None,
     /// Bytes, which are copied.
     Bytes(&'a [u8]),
+    /// Bytes, which are copied, and so many zeroes behind them.
+    Padded(&'a [u8], usize),
     /// A range of a buffer of the embedder, and its CRC32C if data digests are in use.
     Buffer {
         /// The range.
@@ -49,6 +51,7 @@ impl Payload<'_> {
         match self {
             Payload::None => 0,
             Payload::Bytes(bytes) => bytes.len(),
+            Payload::Padded(bytes, zeroes) => bytes.len() + zeroes,
             Payload::Buffer { slice, .. } => slice.len as usize,
         }
     }
@@ -149,6 +152,11 @@ impl Encoder {
                 out.push_bytes(bytes);
                 if data_digest { crc32c(bytes) } else { 0 }
             }
+            Payload::Padded(bytes, zeroes) => {
+                out.push_bytes(bytes);
+                out.push_zeros(zeroes);
+                if data_digest { padded_crc32c(bytes, zeroes) } else { 0 }
+            }
             Payload::Buffer { slice, digest, after } => {
                 out.push_buffer(slice, after.0);
                 digest
@@ -158,4 +166,16 @@ impl Encoder {
             out.push_bytes(&digest.to_le_bytes());
         }
     }
+}
+
+fn padded_crc32c(bytes: &[u8], zeroes: usize) -> u32 {
+    let mut crc = Crc32c::new();
+    crc.update(bytes);
+    let mut left = zeroes;
+    while left > 0 {
+        let len = left.min(ZEROES.len());
+        crc.update(&ZEROES[..len]);
+        left -= len;
+    }
+    crc.finish()
 }
