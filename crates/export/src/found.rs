@@ -40,7 +40,7 @@ impl FileSession {
     pub fn on_export_of(&self, path: &[u8], work: impl FnOnce(&FileSession) + Send + 'static) -> Result<(), FileError> {
         let export = self.beginning(FileOp::Lookup, None, path)?.export;
         let session = self.clone();
-        export.workers.submit(move || work(&session));
+        export.workers.submit_for(self.whose(), move || work(&session));
         Ok(())
     }
 
@@ -85,7 +85,7 @@ impl FileSession {
         let export = self.beginning(FileOp::Lookup, None, path)?.export;
         let (session, path) = (self.clone(), path.to_vec());
         let is_store = export.store.is_some();
-        let opened = export.workers.run(move || {
+        let opened = export.workers.run_for(self.whose(), move || {
             if is_store {
                 return FileSource::of_object(Arc::new(object_path(&session, FileOp::Lookup, None, &path)?.open()?));
             }

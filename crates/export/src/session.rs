@@ -14,6 +14,7 @@ use slab::Slab;
 
 use super::open_file::{OpenFile, Start};
 use super::{objects, operations};
+use crate::workers::Whose;
 use crate::export::Export;
 use crate::exports::Exports;
 use crate::objects::OpenObject;
@@ -70,6 +71,11 @@ impl FileSession {
         Self { inner: Arc::new(Inner { exports, rights, quota, operations, table: Mutex::new(table) }) }
     }
 
+    /// With whom other hosts take turns on the threads of an export.
+    pub(super) fn whose(&self) -> Whose {
+        Whose::Host(Arc::as_ptr(&self.inner.operations).addr())
+    }
+
     /// Queues a request. `reply` is called once, on a thread of the export or on this one; its result is at most
     /// `result_len_max` bytes. Never waits for a disk.
     ///
@@ -111,7 +117,7 @@ impl FileSession {
         let mut guard = ReplyGuard(Some(reply));
         let (session, cancel) = (self.clone(), cancel.clone());
         let counted = Arc::clone(&export);
-        export.workers.submit(move || {
+        export.workers.submit_for(self.whose(), move || {
             if cancel.is_cancelled() {
                 return guard.send(FileError::because(Errno::CANCELED, "cancelled before it began").into());
             }

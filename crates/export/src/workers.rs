@@ -30,24 +30,44 @@ pub(super) struct Workers {
     threads_max: usize,
 }
 
-#[derive(Default)]
 struct Queue {
     state: Mutex<State>,
     changed: Condvar,
+    /// Jobs of one host at a time: others find a thread without waiting for any of them.
+    running_max: usize,
 }
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    /// The one that was served last is last. One without jobs that wait or run is not there.
+    hosts: Vec<Jobs>,
     threads: usize,
     idle: usize,
     ended: bool,
 }
 
+/// The jobs of one host.
+struct Jobs {
+    whose: Whose,
+    waiting: VecDeque<Job>,
+    running: usize,
+}
+
+/// For whom a job is, which hosts take turns with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// A host, by a number of its own.
+    Host(usize),
+    /// The server's own, and what goes on of calls, which are bounded.
+    Ours,
+}
+
 impl Workers {
     /// Starts the first thread, and so learns whether the credentials can be taken on.
     pub(super) fn start(name: &str, credentials: Credentials, threads_max: usize) -> io::Result<Self> {
-        let workers = Self { queue: Arc::default(), name: name.to_owned(), credentials, threads_max };
+        let running_max = threads_max.saturating_sub(threads_max / 4).max(1);
+        let queue = Arc::new(Queue { state: Mutex::default(), changed: Condvar::new(), running_max });
+        let workers = Self { queue, name: name.to_owned(), credentials, threads_max };
         workers.queue.lock().threads += 1;
         let started = workers.spawn()?;
         started.recv().map_err(|_| io::Error::other("the thread ended before it began"))??;
@@ -56,9 +76,15 @@ impl Workers {
 
     /// Runs `job` as soon as a thread is free.
     pub(super) fn submit(&self, job: impl FnOnce() + Send + 'static) {
+        self.submit_for(Whose::Ours, job);
+    }
+
+    /// The same, in turns with those of other hosts.
+    pub(super) fn submit_for(&self, whose: Whose, job: impl FnOnce() + Send + 'static) {
         let mut state = self.queue.lock();
-        state.jobs.push_back(Box::new(job));
-        let grow = state.jobs.len() > state.idle && state.threads < self.threads_max;
+        state.push(whose, Box::new(job));
+        let waiting: usize = state.hosts.iter().map(|jobs| jobs.waiting.len()).sum();
+        let grow = waiting > state.idle && state.threads < self.threads_max;
         if grow {
             state.threads += 1;
         }
@@ -83,8 +109,17 @@ impl Workers {
 
     /// Runs `job` and waits for what it gives. `None` if it panicked.
     pub(super) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+        self.run_for(Whose::Ours, job)
+    }
+
+    /// The same, in turns with those of other hosts.
+    pub(super) fn run_for<T: Send + 'static>(
+        &self,
+        whose: Whose,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Option<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        self.submit(move || drop(sender.send(job())));
+        self.submit_for(whose, move || drop(sender.send(job())));
         receiver.recv().ok()
     }
 
@@ -113,11 +148,12 @@ impl Queue {
     fn work(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.jobs.pop_front() {
+            if let Some((whose, job)) = state.take(self.running_max) {
                 drop(state);
                 // A job that panics answers through its reply's guard; the thread serves the others.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
+                state.ended(whose);
             } else if state.ended {
                 return;
             } else {
@@ -133,6 +169,39 @@ impl Queue {
     }
 }
 
+impl State {
+    fn push(&mut self, whose: Whose, job: Job) {
+        match self.hosts.iter_mut().find(|jobs| jobs.whose == whose) {
+            Some(jobs) => jobs.waiting.push_back(job),
+            None => self.hosts.push(Jobs { whose, waiting: VecDeque::from([job]), running: 0 }),
+        }
+    }
+
+    /// The next job: of the host that has the fewest running, and of several the one that was served longest ago.
+    fn take(&mut self, running_max: usize) -> Option<(Whose, Job)> {
+        let may_run = |jobs: &Jobs| {
+            let max = if jobs.whose == Whose::Ours { usize::MAX } else { running_max };
+            !jobs.waiting.is_empty() && jobs.running < max
+        };
+        let waiting = self.hosts.iter().enumerate().filter(|(_, jobs)| may_run(jobs));
+        let (at, _) = waiting.min_by_key(|(at, jobs)| (jobs.running, *at))?;
+        let mut jobs = self.hosts.remove(at);
+        let job = jobs.waiting.pop_front()?;
+        jobs.running += 1;
+        let whose = jobs.whose;
+        self.hosts.push(jobs);
+        Some((whose, job))
+    }
+
+    fn ended(&mut self, whose: Whose) {
+        let Some(at) = self.hosts.iter().position(|jobs| jobs.whose == whose) else { return };
+        self.hosts[at].running -= 1;
+        if self.hosts[at].running == 0 && self.hosts[at].waiting.is_empty() {
+            self.hosts.remove(at);
+        }
+    }
+}
+
 impl Drop for Workers {
     fn drop(&mut self) {
         self.queue.lock().ended = true;
@@ -143,5 +212,36 @@ impl Drop for Workers {
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workers").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn order(state: &mut State, running_max: usize) -> Vec<Whose> {
+        std::iter::from_fn(|| state.take(running_max).map(|(whose, _)| whose)).collect()
+    }
+
+    /// All hosts shared one queue: who asked for hundreds of searches kept every other host's lookup waiting for half a minute.
+    #[test]
+    fn hosts_take_turns_and_one_leaves_threads_to_others() {
+        let (greedy, other) = (Whose::Host(1), Whose::Host(2));
+        let mut state = State::default();
+        for _ in 0..100 {
+            state.push(greedy, Box::new(|| ()));
+        }
+        assert_eq!(order(&mut state, 6), [greedy; 6], "the rest waits, and two threads are left");
+        state.push(other, Box::new(|| ()));
+        assert_eq!(order(&mut state, 6), [other]);
+        for _ in 0..2 {
+            state.push(other, Box::new(|| ()));
+            state.ended(greedy);
+        }
+        assert_eq!(order(&mut state, 6), [other, other, greedy, greedy]);
+        (0..6).for_each(|_| state.ended(greedy));
+        (0..3).for_each(|_| state.ended(other));
+        let (left, running) = (&state.hosts[0].waiting, state.hosts[0].running);
+        assert_eq!((state.hosts.len(), left.len(), running), (1, 92, 0), "who has nothing to do is forgotten");
     }
 }
