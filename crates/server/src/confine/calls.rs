@@ -35,13 +35,32 @@ fn allowed(starts_children: bool, acts_as_others: bool) -> Result<Rules, String>
         rules.extend(OTHER_USERS.iter().map(|call| (*call, Vec::new())));
     }
     // Threads and children, but no namespaces.
-    rules.insert(libc::SYS_clone, vec![first_argument(SeccompCmpOp::MaskedEq(NAMESPACES), 0)?]);
+    rules.insert(libc::SYS_clone, vec![rule(&[(0, SeccompCmpOp::MaskedEq(NAMESPACES), 0)])?]);
+    rules.insert(libc::SYS_socket, sockets()?);
+    // This flag connects, and Landlock does not see it.
+    let fast_open = SeccompCmpOp::MaskedEq(libc::MSG_FASTOPEN as u64);
+    for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
+        rules.insert(call, vec![rule(&[(flags, fast_open.clone(), 0)])?]);
+    }
     Ok(rules)
 }
 
-fn first_argument(op: SeccompCmpOp, value: u64) -> Result<SeccompRule, String> {
-    let condition = SeccompCondition::new(0, SeccompCmpArgLen::Qword, op, value).map_err(backend)?;
-    SeccompRule::new(vec![condition]).map_err(backend)
+/// Sockets for names, routes, UDP and TCP. Others, such as MPTCP, also reach those that listen for TCP, and Landlock sees TCP alone.
+fn sockets() -> Result<Vec<SeccompRule>, String> {
+    let is = |argument, value: libc::c_int| (argument, SeccompCmpOp::Eq, value as u64);
+    let local = [libc::AF_UNIX, libc::AF_NETLINK].map(|family| rule(&[is(0, family)]));
+    let internet = [libc::AF_INET, libc::AF_INET6].into_iter().flat_map(|family| {
+        [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP].map(|protocol| rule(&[is(0, family), is(2, protocol)]))
+    });
+    local.into_iter().chain(internet).collect()
+}
+
+/// Takes a call whose arguments, by their index, all compare like this.
+fn rule(arguments: &[(u8, SeccompCmpOp, u64)]) -> Result<SeccompRule, String> {
+    let compare = |(index, op, value): &(u8, SeccompCmpOp, u64)| {
+        SeccompCondition::new(*index, SeccompCmpArgLen::Dword, op.clone(), *value).map_err(backend)
+    };
+    SeccompRule::new(arguments.iter().map(compare).collect::<Result<_, _>>()?).map_err(backend)
 }
 
 fn refuse(errno: i32) -> SeccompAction {
@@ -156,7 +175,6 @@ const MEMORY: &[i64] = &[
 ];
 /// Connections are accepted by rings, and nobody is connected to. Sockets are for asking for names and routes.
 const NETWORK: &[i64] = &[
-    libc::SYS_socket,
     libc::SYS_socketpair,
     libc::SYS_bind,
     libc::SYS_connect,
@@ -165,9 +183,6 @@ const NETWORK: &[i64] = &[
     libc::SYS_getpeername,
     libc::SYS_getsockopt,
     libc::SYS_setsockopt,
-    libc::SYS_sendto,
-    libc::SYS_sendmsg,
-    libc::SYS_sendmmsg,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
     libc::SYS_recvmmsg,
