@@ -73,6 +73,8 @@ fn serve_with(
 fn has_landlock(line: &str) -> bool {
     let has = line.contains("Landlock ABI ");
     if !has {
+        let lacks = ["it is not switched on", "this kernel does not have it"].iter().any(|why| line.contains(why));
+        assert!(lacks, "{line}");
         eprintln!("this kernel has no Landlock: {line}");
     }
     has
