@@ -14,11 +14,11 @@ use slab::Slab;
 
 use super::open_file::{OpenFile, Start};
 use super::{objects, operations};
-use crate::workers::Whose;
 use crate::export::Export;
 use crate::exports::Exports;
 use crate::objects::OpenObject;
 use crate::reply::{FileError, FileReply};
+use crate::workers::Whose;
 use diskside_volume::stats::AccessCounters;
 
 /// Handles that one session may have open.

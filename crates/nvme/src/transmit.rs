@@ -73,7 +73,10 @@ enum Part {
     Arena(Range<usize>),
     /// So many zeroes, which are the same for all.
     Zeroes(usize),
-    Buffer { slice: BufferSlice, after: After },
+    Buffer {
+        slice: BufferSlice,
+        after: After,
+    },
 }
 
 /// The fate of a buffer when its part was sent.

@@ -22,6 +22,7 @@
 //! ```
 
 mod address;
+mod exposed;
 mod limits;
 mod lines;
 mod moment;
@@ -110,6 +111,9 @@ pub struct Settings {
     /// The exported directories.
     #[serde(default, rename = "export")]
     pub exports: Vec<ExportSpec>,
+    /// The file that they were read from.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
 }
 
 /// A checked configuration: what the target runs with.
@@ -170,6 +174,9 @@ pub struct ServeConfig {
     /// The exported directories.
     #[serde(rename = "export", skip_serializing_if = "Vec::is_empty")]
     pub exports: Vec<ExportSpec>,
+    /// The file that it was read from.
+    #[serde(skip)]
+    pub file: Option<PathBuf>,
 }
 
 impl Settings {
@@ -179,6 +186,7 @@ impl Settings {
         let mut settings = Self::from_toml(&text, &path.display().to_string())?;
         let beside = std::path::absolute(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
         let directory = beside.parent().unwrap_or(Path::new("/"));
+        settings.file = Some(beside.clone());
         for host in &mut settings.known_hosts {
             host.beside(directory);
         }
@@ -234,6 +242,7 @@ impl Settings {
             quotas: self.quotas.into_iter().chain(flags.quotas).collect(),
             volumes,
             exports,
+            file: self.file.or(flags.file),
         }
     }
 }
@@ -283,6 +292,7 @@ impl ServeConfig {
             quotas: settings.quotas,
             volumes: settings.volumes,
             exports: settings.exports,
+            file: settings.file,
         }
     }
 

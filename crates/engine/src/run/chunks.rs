@@ -143,13 +143,7 @@ pub const DEPTH_MAX: usize = 64;
 
 impl<'a> Chunks<'a> {
     /// With so many windows that are read ahead: one for each thread, or nobody would get the next, and more.
-    pub(super) fn new(
-        call: &'a Call<'_>,
-        until: Option<Instant>,
-        pieces: Pieces,
-        depth: usize,
-        log: Log,
-    ) -> Self {
+    pub(super) fn new(call: &'a Call<'_>, until: Option<Instant>, pieces: Pieces, depth: usize, log: Log) -> Self {
         let sources = Opening::of(&call.sources);
         Self { call, until, pieces, sources, depth, log, current: None, waited: Duration::ZERO }
     }

@@ -104,6 +104,15 @@ impl Controller {
         Self { concatenation, ..self }
     }
 
+    /// Takes the keys and choices that hold now, and whether they may make the key of a secure channel. They may have changed since
+    /// the host connected.
+    pub fn set_keys(&mut self, keys: HostKeys, accepted: Accepted, concatenates: bool) {
+        (self.keys, self.accepted) = (keys, accepted);
+        if !concatenates {
+            self.concatenation = Concatenation::Never;
+        }
+    }
+
     /// Whether a transaction has begun and is not over.
     pub fn is_busy(&self) -> bool {
         !matches!(self.stage, Stage::Idle)

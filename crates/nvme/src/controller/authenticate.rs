@@ -38,9 +38,13 @@ impl Connection {
             Sink::Memory(message) => message,
             Sink::None | Sink::Buffer(_) => Vec::new(),
         };
-        let Some(authentication) = self.link.as_mut().and_then(|link| link.authentication.as_mut()) else {
+        let Some(link) = &mut self.link else { return self.answer(slot, Status::INVALID_OPCODE.dnr(), 0) };
+        let Some(authentication) = &mut link.authentication else {
             return self.answer(slot, Status::INVALID_OPCODE.dnr(), 0);
         };
+        // A key that was taken away is none for connections either that were made before.
+        let (keys, accepted, concatenates) = link.controller.subsystem.keys_of(&link.controller.host);
+        authentication.set_keys(keys, accepted, concatenates);
         let was_busy = authentication.is_busy();
         let sent = authentication.sent(&message);
         if !was_busy {

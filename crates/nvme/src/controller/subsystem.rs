@@ -488,6 +488,16 @@ impl Subsystem {
         !self.refuses(host)
     }
 
+    /// The keys of a host now, none if there are none, what is accepted of it, and whether it may make the key of a secure channel
+    /// with them.
+    pub(super) fn keys_of(&self, host: &Nqn) -> (HostKeys, Accepted, bool) {
+        let state = lock(&self.state);
+        let policy = &state.authentication;
+        let keys = policy.hosts.get(host).cloned().unwrap_or_default();
+        let concatenates = policy.concatenates(&keys);
+        (keys, policy.accepted.clone(), concatenates)
+    }
+
     /// Whether a key is kept of this host.
     pub fn has_key_of(&self, host: &Nqn) -> bool {
         lock(&self.state).authentication.hosts.contains_key(host)

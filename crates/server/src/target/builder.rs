@@ -171,6 +171,7 @@ impl TargetBuilder {
     pub fn open(self) -> Result<Opened, TargetError> {
         let Self { config, media, inherited } = self;
         config.check()?;
+        config.check_exposed()?;
         let keys = KeyRing::read(&config, &nqn(&config.nqn)?)?;
         let audit = AuditFile::open(config.security.audit.as_deref(), user_to_be(&config))
             .map_err(|error| TargetError::audit(&config.security, error))?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use diskside_nvme::controller::{ControllerInfo, Listener};
+use diskside_nvme::controller::{AllowedHosts, ControllerInfo, Listener};
 
 use super::visible::Granted;
 use super::{TargetError, allowed_hosts, identity};
@@ -43,6 +43,15 @@ pub(super) struct Inner {
     watches_keys: AtomicBool,
     /// One change of the volumes at a time.
     changing: Mutex<()>,
+}
+
+/// The security of a configuration, ready to hold from now on.
+pub(super) struct PreparedHosts {
+    keys: KeyRing,
+    allowed: AllowedHosts,
+    rights: Grants,
+    quotas: Quotas,
+    audit: AuditFile,
 }
 
 impl Handle {
@@ -164,12 +173,7 @@ impl Handle {
         if volumes.iter().any(|volume| volume.name == spec.name) {
             return Err(TargetError::VolumeExists(spec.name.clone()));
         }
-        let uuid = spec.uuid_bytes().ok().flatten();
-        let uuid = uuid.unwrap_or_else(|| identity::volume_uuid(self.nqn(), &spec.name));
-        let nsid = match spec.nsid {
-            Some(nsid) => nsid,
-            None => self.free_nsid(&volumes, &uuid),
-        };
+        let (nsid, uuid) = self.number_of(spec, &volumes);
         // Before functions can find it by a number that it cannot have.
         self.shared().subsystem.check_nsid(nsid, &uuid)?;
         let volume = Volume::new(&spec.name, nsid, uuid, spec.block, medium);
@@ -192,6 +196,24 @@ impl Handle {
             "volume added"
         );
         Ok(volume)
+    }
+
+    /// Whether a volume could be added.
+    pub(super) fn check_addable(&self, spec: &VolumeSpec) -> Result<(), TargetError> {
+        check(spec)?;
+        let volumes = self.volumes();
+        if volumes.iter().any(|volume| volume.name == spec.name) {
+            return Err(TargetError::VolumeExists(spec.name.clone()));
+        }
+        let (nsid, uuid) = self.number_of(spec, &volumes);
+        Ok(self.shared().subsystem.check_nsid(nsid, &uuid)?)
+    }
+
+    /// The number that a volume gets beside these, and its UUID.
+    fn number_of(&self, spec: &VolumeSpec, volumes: &[Arc<Volume>]) -> (u32, [u8; 16]) {
+        let uuid = spec.uuid_bytes().ok().flatten();
+        let uuid = uuid.unwrap_or_else(|| identity::volume_uuid(self.nqn(), &spec.name));
+        (spec.nsid.unwrap_or_else(|| self.free_nsid(volumes, &uuid)), uuid)
     }
 
     /// Removes a volume; connected hosts are told. Commands that are at work on it end first.
@@ -227,6 +249,11 @@ impl Handle {
     /// it, and the audit file. Reads the keys again, and leaves the rest as it is. Hosts that are connected stay,
     /// unless they may no longer connect at all.
     pub fn reload_hosts(&self, config: &ServeConfig) -> Result<(), TargetError> {
+        self.apply_hosts(self.prepare_hosts(config)?, config)
+    }
+
+    /// All of that which can fail, without a change.
+    pub(super) fn prepare_hosts(&self, config: &ServeConfig) -> Result<PreparedHosts, TargetError> {
         let shared = self.shared();
         // It listens where it did, whatever the file says by now.
         config.check_listened(self.local_addresses().iter())?;
@@ -238,6 +265,11 @@ impl Handle {
         }
         let audit = AuditFile::open(config.security.audit.as_deref(), None)
             .map_err(|error| TargetError::audit(&config.security, error))?;
+        Ok(PreparedHosts { keys, allowed, rights, quotas, audit })
+    }
+
+    pub(super) fn apply_hosts(&self, prepared: PreparedHosts, config: &ServeConfig) -> Result<(), TargetError> {
+        let (shared, PreparedHosts { keys, allowed, rights, quotas, audit }) = (self.shared(), prepared);
         *self.inner.known_hosts.lock().unwrap_or_else(PoisonError::into_inner) = config.known_hosts.clone();
         let mut ring = lock(&self.inner.keys);
         *ring = keys;

@@ -5,7 +5,7 @@ use std::sync::PoisonError;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use diskside_export::Exports;
+use diskside_export::{ExportSpec, Exports};
 use diskside_volume::Source;
 
 use super::handle::open;
@@ -39,6 +39,7 @@ impl Handle {
     pub fn reload(&self, config: &ServeConfig) -> Result<Reloaded, TargetError> {
         let mut now = self.inner.now.lock().unwrap_or_else(PoisonError::into_inner);
         within_reach(self.shared().confined_to.get(), config)?;
+        config.check_exposed()?;
         let exports = self.shared().exports.prepare(&config.exports)?;
         if config.quotas()?.limits_space() {
             exports.check_accounts()?;
@@ -52,22 +53,16 @@ impl Handle {
             )));
         }
         let new = |spec: &&VolumeSpec| !now.volumes.contains(spec);
+        config.volumes.iter().filter(new).try_for_each(|spec| self.check_addable(spec))?;
         let media = config.volumes.iter().filter(new).map(|spec| Ok((spec, open(spec)?)));
         let media = media.collect::<Result<Vec<_>, TargetError>>()?;
-        let mut added: Vec<&str> = Vec::new();
-        let taken = media.into_iter().try_for_each(|(spec, medium)| {
-            self.add_medium(spec, medium)?;
-            added.push(&spec.name);
-            Ok(())
-        });
-        if let Err(error) = taken.and_then(|()| self.reload_hosts(config)) {
-            for name in added {
-                // It was added a moment ago, and only this thread removes volumes of the configuration.
-                let _ = self.remove_volume(name);
-            }
-            return Err(error);
-        }
-        self.shared().exports.replace(exports);
+        let hosts = self.prepare_hosts(config)?;
+        let stays = |spec: &&ExportSpec| config.exports.contains(spec);
+        let staying: Vec<ExportSpec> = now.exports.iter().filter(stays).cloned().collect();
+        let staying = self.shared().exports.prepare(&staying)?;
+        // All that can be wrong has been looked at. What goes goes first, and what comes comes last: nobody has a right of the old
+        // grants to what is new, or one of the new grants to what is gone.
+        self.shared().exports.replace(staying);
         for gone in now.volumes.iter().filter(|old| !config.volumes.contains(old)) {
             match self.remove_volume(&gone.name) {
                 // Who embeds the server may have removed it.
@@ -75,6 +70,12 @@ impl Handle {
                 Err(error) => return Err(error),
             }
         }
+        let told_in_audit = self.apply_hosts(hosts, config);
+        self.shared().exports.replace(exports);
+        for (spec, medium) in media {
+            self.add_medium(spec, medium)?;
+        }
+        told_in_audit?;
         let told = Reloaded::between(&now, config);
         *now = now.with_what_can_change(config);
         Ok(told)
@@ -109,6 +110,7 @@ impl Target {
         let nqn = super::builder::nqn(&config.nqn).map_err(TargetError::from);
         let keys = nqn.and_then(|nqn| Ok(KeyRing::read(config, &nqn)?));
         let mut problems: Vec<String> = keys.err().map(|error| error.to_string()).into_iter().collect();
+        problems.extend(config.check_exposed().err().map(|error| error.to_string()));
         for export in &config.exports {
             if let Err(error) = std::fs::read_dir(&export.path) {
                 problems.push(format!("export `{}`: {}: {error}", export.name, export.path.display()));
