@@ -170,6 +170,58 @@ fn a_live_queue_works_on_while_it_authenticates_again() {
     assert_eq!(queue.connection.state(), State::Closed);
 }
 
+/// Linux authenticates its I/O queues again, too, each for itself and while they read and write; tests did so with the admin queue
+/// alone.
+#[test]
+fn an_io_queue_reads_and_writes_on_while_it_authenticates_again() {
+    let now = Instant::now();
+    let mut target = target();
+    let (admin, cntlid) = ready_admin(&mut target, now);
+    let place_of = |target: &Target| target.subsystem.controllers()[0].io_queues.clone();
+    let enter = |target: &mut Target| {
+        let mut queue = Queue::new(target, now);
+        queue.serves = true;
+        assert!(queue.connect(target, now, 1, Some(cntlid), &identity()).status.is_success());
+        queue.authenticate(target, now, host_of(names(), true), |_, _| {}).unwrap();
+        queue
+    };
+    let mut fill = 0;
+    let mut works = |queue: &mut Queue, target: &mut Target| {
+        fill += 1;
+        let written = queue.command(target, now, Sqe::write(1, 3, 1), With::InCapsule(&[fill; 512])).unwrap();
+        assert_eq!(written.status, Status::SUCCESS);
+        let read = queue.command(target, now, Sqe::read(1, 3, 1), With::Transport(512)).unwrap();
+        assert_eq!((read.status, read.data), (Status::SUCCESS, vec![fill; 512]));
+    };
+    let mut queue = enter(&mut target);
+    for transaction in 1..4 {
+        let host = Host::new(names(), credentials(transaction % 2 == 0), transaction);
+        queue.authenticate(&mut target, now, host, &mut works).unwrap();
+        works(&mut queue, &mut target);
+        assert_eq!(queue.connection.poll_timeout(), None, "nothing is due");
+    }
+
+    // With another key it is over for this queue, and for no other.
+    let mut wrong = credentials(false);
+    wrong.key = key(77, None);
+    let error = queue.authenticate(&mut target, now, Host::new(names(), wrong, 9), &mut works).unwrap_err();
+    assert!(matches!(error, AuthError::Theirs(_)), "{error:?}");
+    assert_eq!(queue.connection.error(), Some(&ConnectionError::Authentication(AuthError::WrongHostKey)));
+    assert_eq!(queue.connection.state(), State::Closed);
+    queue.connection.handle_close(&mut target.memory);
+    assert_eq!((place_of(&target), admin.connection.state()), (Vec::new(), State::Live), "its place is free");
+
+    // One that is begun must be ended.
+    target.config.authentication_timeout = Duration::from_secs(1);
+    let mut slow = enter(&mut target);
+    let diskside_nvme::auth::Step::Send(message) = host_of(names(), false).start() else { panic!("it sends") };
+    slow.send(&mut target, now, &message).unwrap();
+    works(&mut slow, &mut target);
+    assert_eq!(slow.connection.poll_timeout(), Some(now + Duration::from_secs(1)), "reads and writes win it no time");
+    slow.connection.handle_timeout(now + Duration::from_secs(1));
+    assert_eq!(slow.connection.error(), Some(&ConnectionError::Authentication(AuthError::Timeout)));
+}
+
 #[test]
 fn keys_change_without_a_host_being_thrown_out() {
     let now = Instant::now();

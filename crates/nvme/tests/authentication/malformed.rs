@@ -238,6 +238,131 @@ fn a_host_refuses_what_it_did_not_offer() {
     assert_eq!(challenge(&|challenge| challenge.public.truncate(200)), ours(Explanation::IncorrectPayload));
 }
 
+/// The explanation that a host of transaction 9 sends for a message that it must refuse, and its own error.
+fn gives_up(host: &mut Host, message: &[u8]) -> (Explanation, AuthError) {
+    let Step::Send(bytes) = host.received(message) else { panic!("it says so: {message:x?}") };
+    let said = HostMessage::parse(&bytes).unwrap();
+    let HostMessage::Failure2 { transaction: 9, explanation } = said else { panic!("it gives up: {said:?}") };
+    let Step::Failed(error) = host.sent() else { panic!("it is over") };
+    (explanation, error)
+}
+
+/// A host that waits for a challenge, the controller, and the challenge.
+fn awaits_challenge(two_way: bool) -> (Host, Controller, Vec<u8>) {
+    let (mut host, mut controller) = (Host::new(names(), credentials(two_way), 9), controller());
+    host.sent();
+    let challenge = answer(&mut controller, &negotiate());
+    (host, controller, challenge.to_bytes())
+}
+
+/// A host that has answered the challenge and waits for the last word; with the challenge, and with the last word.
+fn awaits_success(two_way: bool) -> (Host, Vec<u8>, Vec<u8>) {
+    let (mut host, mut controller, challenge) = awaits_challenge(two_way);
+    let Step::Compute(work) = host.received(&challenge) else { panic!("it answers") };
+    let Step::Send(reply) = host.computed(work.run(&mut random)) else { panic!("it answers") };
+    let success = answer(&mut controller, &reply).to_bytes();
+    host.sent();
+    (host, challenge, success)
+}
+
+/// Tests made only challenges that a host refuses. One without proof of the controller would be let in by anything that passes
+/// for a success.
+#[test]
+fn a_host_refuses_what_comes_out_of_turn() {
+    let incorrect = (Explanation::IncorrectMessage, AuthError::Ours(Explanation::IncorrectMessage));
+    for two_way in [false, true] {
+        let (mut host, challenge, success) = awaits_success(two_way);
+        assert_eq!(gives_up(&mut host, &challenge), incorrect, "a second challenge");
+        assert_eq!(gives_up(&mut host, &success), incorrect, "a success when it is over");
+        let (mut host, _, _) = awaits_challenge(two_way);
+        assert_eq!(gives_up(&mut host, &success), incorrect, "a success first of all");
+        let (mut host, _, challenge) = awaits_challenge(two_way);
+        let Step::Compute(work) = host.received(&challenge) else { panic!("it answers") };
+        assert_eq!(gives_up(&mut host, &challenge), incorrect, "a second challenge while it computes");
+        assert!(matches!(host.computed(work.run(&mut random)), Step::Failed(_)), "it is over");
+    }
+}
+
+#[test]
+fn a_host_refuses_messages_that_no_controller_sends() {
+    let (_, reply) = challenged();
+    let (_, challenge, success) = awaits_success(true);
+    let another = |message: &[u8], at: usize, value: u8| {
+        let mut message = message.to_vec();
+        message[at] = value;
+        message
+    };
+    for message in [
+        negotiate(),
+        HostMessage::Reply(reply).to_bytes(),
+        HostMessage::Success2 { transaction: 9 }.to_bytes(),
+        HostMessage::Failure2 { transaction: 9, explanation: Explanation::Failed }.to_bytes(),
+        // Of another kind, and unknown.
+        another(&challenge, 0, 0),
+        another(&success, 0, 0),
+        another(&success, 1, 0x77),
+    ] {
+        for mut host in [awaits_challenge(false).0, awaits_success(false).0, awaits_success(true).0] {
+            let explanation = Explanation::IncorrectMessage;
+            assert_eq!(gives_up(&mut host, &message), (explanation, AuthError::Ours(explanation)), "{message:x?}");
+        }
+    }
+}
+
+#[test]
+fn a_host_takes_a_success_of_its_own_transaction_and_hash_alone() {
+    let explanation = Explanation::IncorrectPayload;
+    for two_way in [false, true] {
+        let refused = |transaction: u16, other: Option<Hash>| {
+            let (mut host, _, success) = awaits_success(two_way);
+            let right = ControllerMessage::parse(&success).unwrap();
+            let ControllerMessage::Success1 { hash, answer, .. } = right else { panic!("a success: {right:?}") };
+            assert_eq!(answer.is_some(), two_way);
+            let (hash, answer) = match other {
+                None => (hash, answer),
+                Some(other) => (other, answer.map(|_| vec![0; other.len_bytes()])),
+            };
+            let message = ControllerMessage::Success1 { transaction, hash, answer };
+            assert_eq!(gives_up(&mut host, &message.to_bytes()), (explanation, AuthError::Ours(explanation)));
+        };
+        refused(8, None);
+        refused(9, Some(Hash::Sha384));
+        refused(9, Some(Hash::Sha512));
+        // As it was, it is taken.
+        let (mut host, _, success) = awaits_success(two_way);
+        match host.received(&success) {
+            Step::Authenticated => assert!(!two_way),
+            Step::Send(_) => assert!(two_way && matches!(host.sent(), Step::Authenticated)),
+            step => panic!("{step:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_host_refuses_a_success_that_is_cut_short_or_says_nonsense() {
+    let explanation = Explanation::IncorrectPayload;
+    let (_, _, success) = awaits_success(true);
+    assert_eq!(success.len(), 16 + 32);
+    for len in 0..success.len() {
+        let (mut host, _, success) = awaits_success(true);
+        let refused = gives_up(&mut host, &success[..len]);
+        assert_eq!(refused, (explanation, AuthError::Ours(explanation)), "{len} bytes");
+    }
+    // A host that wants no proof needs no more than the header.
+    for len in 0..16 {
+        let (mut host, _, success) = awaits_success(false);
+        let refused = gives_up(&mut host, &success[..len]);
+        assert_eq!(refused, (explanation, AuthError::Ours(explanation)), "{len} bytes");
+    }
+    for (what, at, value) in [("the length of no hash", 6, 31), ("an answer that is neither there nor not", 8, 2)] {
+        for two_way in [false, true] {
+            let (mut host, _, mut success) = awaits_success(two_way);
+            success[at] = value;
+            assert_eq!(gives_up(&mut host, &success), (explanation, AuthError::Ours(explanation)), "{what}");
+        }
+    }
+}
+
 /// An attacker without the key could reflect the host's messages, or skip the proof.
 #[test]
 fn a_host_that_wants_proof_takes_nothing_else() {

@@ -9,6 +9,7 @@ use diskside_nvme::{Nqn, Segment, Status, Transmit};
 use std::time::Instant;
 use zerocopy::IntoBytes;
 
+use super::support::medium::Fault;
 use super::support::pair::{SUBSYSTEM, Target, bytes_of, random};
 
 pub struct Queue {
@@ -18,6 +19,8 @@ pub struct Queue {
     /// Work that is not done by itself, if the test wants to.
     pub holds_work: bool,
     pub work: Vec<Request>,
+    /// Reads and writes are carried out, if the test wants to.
+    pub serves: bool,
 }
 
 /// The answer to a command, and the data that came with it.
@@ -42,7 +45,7 @@ impl Queue {
     pub fn new(target: &mut Target, now: Instant) -> Self {
         let connection = target.accept(now);
         let decoder = Decoder::new(Role::Host, 0, u32::MAX);
-        let mut queue = Self { connection, decoder, next_cid: 0, holds_work: false, work: Vec::new() };
+        let mut queue = Self { connection, decoder, next_cid: 0, holds_work: false, work: Vec::new(), serves: false };
         queue.exchange(target, now, IcReq::new(false, false).as_bytes());
         queue.decoder.negotiated(Digests::default());
         queue
@@ -94,6 +97,12 @@ impl Queue {
                 request if self.holds_work => self.work.push(request),
                 Request { tag, operation: Operation::Authenticate(work), .. } => {
                     self.connection.computed(now, tag, work.run(&mut random));
+                }
+                request if self.serves => {
+                    let tag = request.tag;
+                    if let Some(done) = target.media.carry_out(request, &mut target.memory, Fault::None) {
+                        self.connection.complete(now, tag, done, &mut target.memory);
+                    }
                 }
                 other => panic!("nothing else is asked for here: {other:?}"),
             }
