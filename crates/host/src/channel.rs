@@ -45,6 +45,12 @@ pub enum ChannelError {
     /// The server closed the connection, as Linux does instead of saying why.
     #[error("the server closed the connection while the secure channel was made; the keys may not fit")]
     Closed,
+    /// The server said nothing, or not enough.
+    #[error(
+        "the server was reached, but did not answer while the secure channel was made: it stands still or is very busy, or what \
+         listens there does not speak TLS: check the port"
+    )]
+    TimedOut,
     /// The keys differ, or something else was not as it should be.
     #[error(
         "the server refused the secure channel ({0}): it keeps another key for this host, or is not the one that is meant"
@@ -170,10 +176,10 @@ fn shake(stream: &mut TcpStream, psk: &TlsPsk, deadline: Instant) -> Result<Chan
     let done = converse(stream, psk, |stream| {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
+            return Err(ChannelError::TimedOut);
         }
         stream.set_write_timeout(Some(left))?;
-        stream.set_read_timeout(Some(left))
+        Ok(stream.set_read_timeout(Some(left))?)
     })?;
     stream.set_read_timeout(None)?;
     stream.set_write_timeout(None)?;
@@ -184,7 +190,7 @@ fn shake(stream: &mut TcpStream, psk: &TlsPsk, deadline: Instant) -> Result<Chan
 fn converse<S: Read + Write>(
     stream: &mut S,
     psk: &TlsPsk,
-    before_each: impl Fn(&S) -> io::Result<()>,
+    before_each: impl Fn(&S) -> Result<(), ChannelError>,
 ) -> Result<Done, ChannelError> {
     let mut handshake = Handshake::host(psk.clone())?;
     let mut step = handshake.step(&[]).map_err(|error| ChannelError::Failed(error.why))?;
@@ -193,7 +199,7 @@ fn converse<S: Read + Write>(
     loop {
         before_each(stream)?;
         // Once: an interrupted read brings us back here.
-        stream.write_all(&std::mem::take(&mut step.output))?;
+        stream.write_all(&std::mem::take(&mut step.output)).map_err(failed)?;
         if let Some(done) = step.done {
             return Ok(done);
         }
@@ -201,11 +207,7 @@ fn converse<S: Read + Write>(
             Ok(0) => return Err(ChannelError::Closed),
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => return Err(ChannelError::Closed),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-            }
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(failed(error)),
         };
         if std::mem::take(&mut is_first) && !matches!(bytes[0], 21 | 22) {
             return Err(ChannelError::NotTls);
@@ -219,6 +221,16 @@ fn converse<S: Read + Write>(
                 None => ChannelError::Failed(error.why),
             }
         })?;
+    }
+}
+
+/// Why nothing could be written or read.
+fn failed(error: io::Error) -> ChannelError {
+    match error.kind() {
+        // A reset may come before the host has said anything.
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => ChannelError::Closed,
+        io::ErrorKind::WouldBlock => ChannelError::TimedOut,
+        _ => error.into(),
     }
 }
 
@@ -373,5 +385,37 @@ mod tests {
         let mut stream = Interrupted { server, answer: Vec::new(), interrupts: true, done: false };
         converse(&mut stream, &psk, |_| Ok(())).expect("a channel");
         assert!(stream.done, "the server has it too");
+    }
+
+    /// A server that is gone by the time the host speaks.
+    struct Gone(io::ErrorKind);
+
+    impl Write for Gone {
+        fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+            Err(self.0.into())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl Read for Gone {
+        fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+            Ok(0)
+        }
+    }
+
+    /// When the server reset the connection before the host had said anything, the error was that of the system, and no other
+    /// identity of the key was tried.
+    #[test]
+    fn a_server_that_goes_before_anything_is_said_has_closed_the_connection() {
+        let psk = TlsPsk { identity: "NVMe1R01 a b c".into(), hash: Hash::Sha256, key: vec![1; 32].into() };
+        for kind in [io::ErrorKind::ConnectionReset, io::ErrorKind::BrokenPipe] {
+            let error = converse(&mut Gone(kind), &psk, |_| Ok(())).expect_err("it is gone");
+            assert!(matches!(error, ChannelError::Closed), "{error}");
+        }
+        let error = converse(&mut Gone(io::ErrorKind::WouldBlock), &psk, |_| Ok(())).expect_err("it takes nothing");
+        assert!(matches!(error, ChannelError::TimedOut), "{error}");
     }
 }

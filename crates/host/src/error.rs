@@ -209,8 +209,10 @@ impl From<HostError> for io::Error {
             HostError::Connect { source, .. }
             | HostError::Resolve { source, .. }
             | HostError::Environment { source, .. } => source.kind(),
+            HostError::TooSlow { .. } | HostError::Channel { source: ChannelError::TimedOut, .. } => {
+                io::ErrorKind::TimedOut
+            }
             HostError::Key(_) | HostError::NoTlsKey | HostError::Channel { .. } => io::ErrorKind::PermissionDenied,
-            HostError::TooSlow { .. } => io::ErrorKind::TimedOut,
             HostError::NoNamespace { .. } => io::ErrorKind::NotFound,
             HostError::Url(_) | HostError::OtherKey { .. } | HostError::Incomplete { .. } | HostError::Options(_) => {
                 io::ErrorKind::InvalidInput

@@ -6,14 +6,17 @@ use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use common::{NQN, address, builder, options, pattern, read, read_now, start, url, write, write_now};
 use diskside_host::{ConnectOptions, InlineVolume, KeySource, Url, Volume, discover};
 use diskside_io::request::{AsyncIo as _, block_on};
 use diskside_keys::{HostKey, Kind, write_secret};
 use diskside_nvme::Nqn;
+use diskside_nvme::wire::IcResp;
 use diskside_server::Running;
 use diskside_server::config::{HostSpec, KeyFile, Requirement, VolumeSpec};
+use zerocopy::IntoBytes as _;
 
 /// A host's file, and what a server keeps of it.
 struct Known {
@@ -237,7 +240,7 @@ fn connections_that_do_not_authenticate_leave_room_for_others() {
     // The first is closed for the ninth.
     waiting.push(silent());
     let first = &mut waiting[0];
-    first.set_read_timeout(Some(std::time::Duration::from_secs(30))).unwrap();
+    first.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     let mut byte = [0];
     match std::io::Read::read(first, &mut byte) {
         Ok(0) => {}
@@ -273,7 +276,7 @@ fn storms_of_connections_slow_handshakes_and_wrong_keys_keep_nobody_out() {
             let mut slow: Vec<_> = (0..400).map(|_| TcpStream::connect(address).unwrap()).collect();
             while !over.load(Ordering::Relaxed) {
                 slow.iter_mut().for_each(|stream| drop(stream.write_all(&[0])));
-                std::thread::sleep(std::time::Duration::from_millis(5));
+                std::thread::sleep(Duration::from_millis(5));
             }
         });
         let guess = scope.spawn(|| {
@@ -290,10 +293,10 @@ fn storms_of_connections_slow_handshakes_and_wrong_keys_keep_nobody_out() {
         over.store(true, Ordering::Relaxed);
         slow.join().unwrap();
     });
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    let until = std::time::Instant::now() + Duration::from_secs(20);
     while running.handle().stats().connections_half_open > 0 {
         assert!(std::time::Instant::now() < until, "{:?}", running.handle().stats());
-        std::thread::sleep(std::time::Duration::from_millis(5));
+        std::thread::sleep(Duration::from_millis(5));
     }
     assert_eq!(read_now(&volume, 0, 4096), [5; 4096]);
 }
@@ -467,4 +470,81 @@ fn names_of_223_bytes_authenticate_and_come_over_tls() {
         let volume = Volume::connect(&url, &with_key(&file("host"))).unwrap();
         assert_eq!(read_now(&volume, 0, 4096), [0; 4096]);
     }
+}
+
+/// The error of a host with a key of TLS at a server that does this with every connection; and the first byte that the host sent on
+/// each.
+fn told_of(answer: fn(&mut TcpStream), connect_timeout: Duration) -> (String, Vec<u8>) {
+    let directory = tempfile::tempdir().unwrap();
+    let key = directory.path().join("tls");
+    HostKey::new(None, Kind::Tls).write(&key).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let (url, (said, heard)) = (common::url_at(listener.local_addr().unwrap()), std::sync::mpsc::channel());
+    // It ends with the test's process.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            // A host that waits longer than it says would be told of a closed connection.
+            stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+            let mut first = [0];
+            if stream.read_exact(&mut first).is_ok() {
+                said.send(first[0]).unwrap();
+            }
+            answer(&mut stream);
+        }
+    });
+    let options = ConnectOptions { connect_timeout, ..with_key(&key) };
+    let error = Volume::connect(&url, &options).expect_err("there is no TLS").to_string();
+    (error, heard.try_iter().collect())
+}
+
+/// A peer that answers in the server's place would rather not speak TLS. Tests had only servers of ours, which all do.
+#[test]
+fn a_server_without_tls_is_told_nothing_by_a_host_that_must_have_it() {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    /// Bytes that an answer begins with, and nothing after them until the host goes.
+    fn say(stream: &mut TcpStream, bytes: &[u8]) {
+        // A host that goes early may reset the connection.
+        let _ = stream.write_all(bytes);
+        let _ = std::io::copy(stream, &mut std::io::sink());
+    }
+    let closed = "the server closed the connection while the secure channel was made";
+    let (error, said) = told_of(|_| {}, PATIENCE);
+    assert!(error.contains(closed), "{error}");
+    assert_eq!(said, [22; 4], "with each identity of the key, and in no other way");
+    // NVMe/TCP in the clear, another service, and what is as good as random.
+    let plain: [fn(&mut TcpStream); 4] = [
+        |stream| say(stream, IcResp::new(false, false, 1 << 20).as_bytes()),
+        |stream| say(stream, &[3, 0, 24, 0, 24, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]),
+        |stream| say(stream, b"HTTP/1.1 400 Bad Request\r\n\r\n"),
+        |stream| say(stream, &[0xff]),
+    ];
+    for answer in plain {
+        let (error, said) = told_of(answer, PATIENCE);
+        assert!(error.contains("the server does not speak TLS") && error.contains("--key none"), "{error}");
+        assert_eq!(said, [22], "once");
+    }
+    // An answer that begins as TLS does, and is none; and a server of TLS that takes no such keys.
+    let (error, said) = told_of(|stream| say(stream, b"\x16\x03\x03\0\x05hello"), PATIENCE);
+    assert!(error.contains("the secure channel cannot be made: "), "{error}");
+    assert_eq!(said, [22]);
+    let (error, said) = told_of(|stream| say(stream, &[21, 3, 3, 0, 2, 2, 40]), PATIENCE);
+    assert!(error.contains("the server refused the secure channel (handshake_failure)"), "{error}");
+    assert_eq!(said, [22; 4]);
+}
+
+/// A server that takes the connection and is silent is given up as one in the clear is, with what may be the reason.
+#[test]
+fn a_server_that_is_silent_while_the_channel_is_made_is_given_up_in_time() {
+    let until_it_goes = |stream: &mut TcpStream| drop(std::io::copy(stream, &mut std::io::sink()));
+    let (error, _) = told_of(until_it_goes, Duration::from_millis(100));
+    assert!(error.contains("did not answer while the secure channel was made"), "{error}");
+    // One byte after the other, and never a whole record.
+    let slow = |stream: &mut TcpStream| {
+        let _ = stream.write_all(&[22, 3, 3, 0x40, 0]);
+        while stream.write_all(&[0]).is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let (error, _) = told_of(slow, Duration::from_millis(100));
+    assert!(error.contains("did not answer while the secure channel was made"), "{error}");
 }
