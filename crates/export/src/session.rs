@@ -215,7 +215,11 @@ impl FileSession {
         match op {
             // It can always close what it has open.
             FileOp::Close => Ok(file),
-            _ if access == Access::None || export.withdrawn.load(Ordering::Acquire) => Err(stale(op, handle)),
+            _ if export.withdrawn.load(Ordering::Acquire) => Err(stale(op, handle)),
+            _ if access == Access::None => {
+                self.inner.quota.deny(format_args!("to use export {}", export.name));
+                Err(stale(op, handle))
+            }
             FileOp::Write | FileOp::Truncate | FileOp::Publish if access < Access::Write => {
                 self.inner.quota.deny(format_args!("to change export {}", export.name));
                 let message = format!("{op} {}: this host may not change the export any more", file.name());

@@ -18,10 +18,12 @@ use diskside_nvme::auth::{Derivation, Hash, IdentityVersion, Names, TlsSecret};
 use diskside_nvme::wire::{CONTROLLER_ID_DYNAMIC, IcReq};
 use diskside_nvme::{Nqn, Status};
 use diskside_server::config::{HostSpec, KeyFile, Requirement, ServeConfig, Settings, VolumeSpec};
+use diskside_wire::file::{FileFlags, FileRequest, OpenedFile};
 use diskside_wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest};
+use rustix::io::Errno;
 use sealed::Sealed;
 use serde_json::Value;
-use zerocopy::IntoBytes as _;
+use zerocopy::{FromBytes as _, IntoBytes as _};
 
 const ANN: &str = "nqn.2026-11.org.example:ann";
 const STRANGER: &str = "nqn.2026-11.org.example:stranger";
@@ -195,6 +197,70 @@ fn an_index_that_is_taken_is_no_refusal() {
     let refused = &lines(&path, "program.load", 1)[0];
     assert_eq!(refused["reason"], "this host may not run this program");
     assert!(refused["program"]["sha256"].is_string(), "{refused}");
+}
+
+/// Exports were in no test of this: those that a host may not use, those that it may only read, and files that it had open when
+/// its rights were taken away, of which reads left no line.
+#[test]
+fn exports_to_which_a_host_has_no_right_leave_a_line_each_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("audit.jsonl");
+    let exports = ["data", "hidden"].map(|name| {
+        let root = directory.path().join(name);
+        std::fs::create_dir(&root).unwrap();
+        std::fs::write(root.join("f"), "one").unwrap();
+        format!("[[export]]\nname = '{name}'\npath = '{}'\nrw = true\n", root.display())
+    });
+    let grants = |mode: &str| exports.concat() + &format!("[[grant]]\nto = ['ann']\nexports = {{ {mode} }}\n");
+    let start = config(&grants("data = 'r'"));
+    let mut builder = builder().security(|security| security.audit = Some(path.clone()));
+    builder = builder.host(start.known_hosts[0].clone()).grant(start.grants[0].clone());
+    let running = client::start(start.exports.iter().cloned().fold(builder, diskside_server::TargetBuilder::export));
+    let mut ann = Client::connect_as(&running, ANN);
+    let mut ask = |request: FileRequest<'_>| {
+        let args = request.to_bytes();
+        let (result, trailer) = ann.run(&FunctionRequest { args, ..FunctionRequest::new(FunctionKind::File, 0) });
+        (result, -trailer.returned)
+    };
+    let mut count = 0;
+    let mut told = |what: &str| {
+        count += 1;
+        let line = &lines(&path, "deny", count)[count - 1];
+        assert_eq!((&line["host"], &line["principal"], &line["reason"]), (&ANN.into(), &"ann".into(), &what.into()));
+    };
+    let lookup = |path, flags| FileRequest::Lookup { dir: None, path, flags };
+    let [noent, rofs, stale] = [Errno::NOENT, Errno::ROFS, Errno::STALE].map(|errno| i64::from(errno.raw_os_error()));
+
+    // What was never there is not a denial.
+    assert_eq!(ask(lookup(b"never/f", FileFlags::READ)).1, noent);
+    assert_eq!(ask(lookup(b"hidden/f", FileFlags::READ)).1, noent);
+    told("to use export hidden");
+    let mode = 0o600;
+    assert_eq!(ask(FileRequest::Create { dir: None, path: b"hidden/g", mode, flags: FileFlags::READ_WRITE }).1, noent);
+    told("to use export hidden");
+    assert_eq!(ask(FileRequest::Create { dir: None, path: b"data/g", mode, flags: FileFlags::READ_WRITE }).1, rofs);
+    told("to change export data");
+    assert_eq!(ask(lookup(b"data/f", FileFlags::READ_WRITE)).1, rofs);
+    told("to change export data");
+
+    // A file that stays open while rights are taken away.
+    running.handle().reload_hosts(&telling(&path, &grants("data = 'rw'"))).unwrap();
+    let (opened, _) = ask(lookup(b"data/f", FileFlags::READ_WRITE));
+    let file = OpenedFile::read_from_bytes(&opened).unwrap().handle();
+    let write = FileRequest::Write { file, offset: 0, data: b"two", flags: FileFlags::NONE };
+    let read = FileRequest::Read { file, offset: 0, len: 3 };
+    assert_eq!(ask(write).1, -3);
+    running.handle().reload_hosts(&telling(&path, &grants("data = 'r'"))).unwrap();
+    assert_eq!(ask(read), (b"two".to_vec(), -3));
+    assert_eq!(ask(write).1, rofs);
+    told("to change export data");
+    running.handle().reload_hosts(&telling(&path, &grants("hidden = 'r'"))).unwrap();
+    assert_eq!(ask(read).1, stale);
+    told("to use export data");
+    assert_eq!(ask(FileRequest::Close { file }).1, 0);
+    assert_eq!(ask(read).1, stale);
+    drop(running);
+    assert_eq!(lines(&path, "deny", count).len(), count, "a handle that is closed is none of an export");
 }
 
 #[test]

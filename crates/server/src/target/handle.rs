@@ -298,14 +298,7 @@ impl Handle {
         let watch = move || {
             while let Some(inner) = inner.upgrade() {
                 let mut ring = lock(&inner.keys);
-                if let Some(Changed { policy, tls, hosts }) = ring.changed(SystemTime::now()) {
-                    inner.shared.authenticators.set_tls(tls);
-                    inner.shared.subsystem.set_authentication(policy);
-                    for (host, good) in hosts {
-                        inner.shared.audit.tell_of_keys(&host, good);
-                        tracing::info!(%host, good, "keys of a host have ended, or are good again because the clock was set back");
-                    }
-                }
+                inner.go_by(&mut ring, SystemTime::now());
                 if !ring.has_endings() {
                     inner.watches_keys.store(false, Ordering::SeqCst);
                     return;
@@ -399,6 +392,19 @@ impl Handle {
     }
 }
 
+impl Inner {
+    /// Lets in whom the keys let in when the clock shows this, and tells of hosts of which that has changed.
+    fn go_by(&self, ring: &mut KeyRing, clock: SystemTime) {
+        let Some(Changed { policy, tls, hosts }) = ring.changed(clock) else { return };
+        self.shared.authenticators.set_tls(tls);
+        self.shared.subsystem.set_authentication(policy);
+        for (host, good) in hosts {
+            self.shared.audit.tell_of_keys(&host, good);
+            tracing::info!(%host, good, "keys of a host have ended, or are good again because the clock was set back");
+        }
+    }
+}
+
 /// How often it is looked whether calls have ended, and how long hosts have to fetch the last results.
 const CALLS_POLL: Duration = Duration::from_millis(5);
 const FETCHED_MAX: Duration = Duration::from_secs(1);
@@ -437,4 +443,50 @@ fn reachable(address: SocketAddr) -> IpAddr {
         socket.local_addr()
     });
     routed.map_or(fallback, |address| address.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::KeyFile;
+
+    /// No test looked at these lines, by which an operator finds out why a host was let in no longer.
+    #[test]
+    fn the_audit_tells_of_keys_that_have_ended_and_of_those_that_are_good_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (key, audit) = (directory.path().join("ann"), directory.path().join("audit.jsonl"));
+        diskside_keys::write_secret(&key, &diskside_keys::new_secret()).unwrap();
+        let until = Some("2099-12-31".parse().unwrap());
+        let ann = HostSpec {
+            name: "ann".into(),
+            nqn: "nqn.2026-11.org.example:ann".into(),
+            dhchap_keys: vec![KeyFile { path: key, until }],
+            ..HostSpec::default()
+        };
+        let builder = crate::Target::builder().nqn("nqn.2026-11.org.example:target").host(ann);
+        let builder = builder.listen(["127.0.0.1:0".parse().unwrap()]);
+        let running =
+            builder.security(|security| security.audit = Some(audit.clone())).build().unwrap().start().unwrap();
+        let told = || {
+            let text = std::fs::read_to_string(&audit).unwrap();
+            let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+            let lines = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+            lines.filter(|line| line["event"] == "key").collect::<Vec<_>>()
+        };
+        assert!(told().is_empty());
+        // A clock that is wrong for a moment: the thread that looks at it sees that it is right again.
+        let inner = &running.handle().inner;
+        inner.go_by(&mut lock(&inner.keys), SystemTime::UNIX_EPOCH + Duration::from_secs(5_000_000_000));
+        let end = Instant::now() + Duration::from_secs(20);
+        while told().len() < 2 {
+            assert!(Instant::now() < end, "{:?}", told());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let lines = told();
+        for (line, good) in lines.iter().zip([0, 1]) {
+            assert_eq!((&line["host"], &line["principal"]), (&"nqn.2026-11.org.example:ann".into(), &"ann".into()));
+            assert_eq!(line["reason"], format!("keys of this host with an end: {good} are good"));
+        }
+        assert_eq!(lines.len(), 2);
+    }
 }
