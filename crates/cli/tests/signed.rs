@@ -90,6 +90,45 @@ fn a_server_that_demands_signatures_runs_what_is_signed_and_says_what_else_lacks
     assert!(!listed.contains(&sha256(&bob)), "it was refused");
 }
 
+/// An operator reads who tried to run what nobody answers for. No test looked whether refusals were told.
+#[test]
+fn each_refusal_for_want_of_a_signature_leaves_a_line_in_the_audit_file() {
+    let world = World::new();
+    let (ann, bob) = (world.signed("ann"), world.signed("bob"));
+    let mut bytes = std::fs::read(&ann).expect("there");
+    let at = bytes.len() - 60;
+    bytes[at] ^= 1;
+    let changed = world.path("changed.o");
+    std::fs::write(&changed, bytes).expect("written");
+    let config = format!("[security]\naudit = \"audit.jsonl\"\nrequire_signed_by = [\"{}\"]\n", world.ann);
+    let server = world.server(&config);
+    let unsigned = world.path("length.o");
+    let told = [
+        (&ann, ""),
+        (&unsigned, "this target takes signed programs alone, and nobody signed this one"),
+        (&bob, "this target does not know who signed this program"),
+        (&changed, "the program was changed after it was signed"),
+    ];
+    for (object, why) in told {
+        assert_eq!(run(&server, object).0 == 0, why.is_empty(), "{object}");
+    }
+    let loads = || {
+        let text = std::fs::read_to_string(world.path("audit.jsonl")).expect("the audit file");
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let lines = whole.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).expect("JSON"));
+        lines.filter(|line| line["event"] == "program.load").collect::<Vec<_>>()
+    };
+    common::until("all are told", || loads().len() >= told.len());
+    let loads = loads();
+    assert_eq!(loads.len(), told.len(), "{loads:?}");
+    for (line, (object, why)) in loads.iter().zip(told) {
+        assert_eq!(line["program"]["sha256"], sha256(object), "{line}");
+        assert!(line["host"].as_str().is_some_and(|host| host.starts_with("nqn.")), "{line}");
+        let reason = line["reason"].as_str().unwrap_or_default();
+        assert!(reason.starts_with(why) && reason.is_empty() == why.is_empty(), "{line}");
+    }
+}
+
 #[test]
 fn a_grant_names_who_signs() {
     let world = World::new();
