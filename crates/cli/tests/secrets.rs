@@ -2,12 +2,22 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::{Process, command, fed, output_of, said, until};
+use diskside_keys::HostKey;
+use diskside_nvme::auth::{Accepted, Credentials, TlsPsk, TlsSecret};
+use diskside_nvme::host::{Admin, AdminConfig, AdminEvent, HostIdentity, Login};
+use diskside_nvme::{BufferId, BufferSlice, Buffers, Nqn, Segment, Transmit};
+use diskside_tls::Handshake;
 use rustix::process::Signal;
+
+const SUBSYSTEM: &str = "nqn.2026-11.org.example:secrets";
 
 /// Everything that was said, by what said it.
 #[derive(Default)]
@@ -56,6 +66,100 @@ fn written(secret: &[u8]) -> Vec<String> {
     vec![hex.clone(), hex.to_uppercase(), list.join(", "), list.join(",")]
 }
 
+fn connected(address: &str) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket");
+    stream
+}
+
+/// The server's answer over HTTP; a connection that took too long to ask is closed without one.
+fn fetched(address: &str, path: &str) -> String {
+    let mut reply = String::new();
+    until("it answers", || {
+        let mut connection = connected(address);
+        reply.clear();
+        let asked = write!(connection, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        asked.and_then(|()| connection.read_to_string(&mut reply)).is_ok() && reply.starts_with("HTTP/1.1 200 OK\r\n")
+    });
+    reply
+}
+
+/// A host that has no use for data.
+struct NoBuffers;
+
+impl Buffers for NoBuffers {
+    fn write(&mut self, _: BufferId, _: u32, _: &[u8]) {}
+
+    fn digest(&mut self, _: BufferSlice) -> u32 {
+        0
+    }
+
+    fn release(&mut self, _: BufferId) {}
+}
+
+/// The key of a secure channel that authenticating makes, with a host's key. No file has it, so the test is the host.
+fn made_by_authenticating(address: &str, key: &Path) -> TlsPsk {
+    let HostKey { nqn, key, server_key, .. } = HostKey::read(key).expect("a key");
+    let credentials = Credentials {
+        key: key.expect("one of authentication"),
+        controller_key: server_key,
+        accepted: Accepted::usual(),
+        concatenate: true,
+    };
+    let config = AdminConfig {
+        host: HostIdentity { nqn, id: [7; 16] },
+        subsystem: Nqn::new(SUBSYSTEM).expect("a name"),
+        io_queues: 1,
+        io_queue_entries: 32,
+        keep_alive_ms: 0,
+        header_digest: false,
+        data_digest: false,
+        login: Login::Always(Arc::new(credentials)),
+        connect_timeout: Duration::from_secs(120),
+        command_timeout: Duration::from_secs(120),
+    };
+    let mut stream = connected(address);
+    let (mut admin, mut transmit) = (Admin::new(config, Instant::now()), Transmit::new());
+    let mut random = |bytes: &mut [u8]| bytes.iter_mut().zip(11..).for_each(|(byte, next)| *byte = next);
+    loop {
+        while admin.poll_transmit(&mut transmit) {
+            let parts = transmit.segments().map(|segment| match segment {
+                Segment::Bytes(bytes) => bytes,
+                Segment::Buffer(_) => panic!("it sends no data"),
+            });
+            let bytes = parts.collect::<Vec<_>>().concat();
+            transmit.advance(bytes.len(), |_| {});
+            admin.handle_transmitted(&mut transmit);
+            stream.write_all(&bytes).expect("sent");
+        }
+        match admin.poll_event() {
+            Some(AdminEvent::Compute(work)) => admin.computed(Instant::now(), work.run(&mut random)),
+            Some(AdminEvent::Channel(psk)) => return psk,
+            Some(event) => panic!("it authenticates: {event:?}"),
+            None => {
+                let mut bytes = [0; 4096];
+                let len = stream.read(&mut bytes).expect("an answer");
+                assert!(len > 0, "the server stays");
+                admin.handle_bytes(Instant::now(), &bytes[..len], &mut NoBuffers);
+            }
+        }
+    }
+}
+
+/// Makes a secure channel, and leaves.
+fn come_over_tls(address: &str, psk: TlsPsk) {
+    let (mut stream, mut handshake) = (connected(address), Handshake::host(psk).expect("OpenSSL"));
+    let mut step = handshake.step(&[]).expect("it begins");
+    while step.done.is_none() {
+        stream.write_all(&step.output).expect("sent");
+        let mut bytes = [0; 4096];
+        let len = stream.read(&mut bytes).expect("an answer");
+        assert!(len > 0, "the server takes the key");
+        step = handshake.step(&bytes[..len]).expect("it goes on");
+    }
+    stream.write_all(&step.output).expect("sent");
+}
+
 #[test]
 fn no_key_is_printed_logged_counted_or_recorded() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -66,7 +170,9 @@ fn no_key_is_printed_logged_counted_or_recorded() {
     }
     std::fs::write(at("data/f"), b"one\n").expect("written");
     let config = at("server/diskside.toml");
-    std::fs::write(&config, "[security]\naudit = \"audit.jsonl\"\nrequire = \"auth\"\n").expect("written");
+    let security = "[security]\naudit = \"audit.jsonl\"\nrequire = \"auth\"\n";
+    let settings = format!("nqn = \"{SUBSYSTEM}\"\nmetrics = \"127.0.0.1:0\"\n{security}");
+    std::fs::write(&config, settings).expect("written");
     let config = text(&config);
 
     // A key of each kind, and keys that are wrong.
@@ -105,10 +211,15 @@ fn no_key_is_printed_logged_counted_or_recorded() {
     serve.env("DISKSIDE_LLVM", "").env("DISKSIDE_LOG", "trace").stdout(Stdio::piped());
     serve.stderr(std::fs::File::create(at("log")).expect("made"));
     let mut process = Process(serve.spawn().expect("diskside runs"));
-    let lines = BufReader::new(process.0.stdout.take().expect("piped")).lines();
-    let line = lines.map_while(Result::ok).find(|line| line.contains("diskside://")).expect("it serves");
-    let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("where").to_owned();
+    let mut lines = BufReader::new(process.0.stdout.take().expect("piped")).lines().map_while(Result::ok);
+    let mut next = |scheme: &str| {
+        let line = lines.find(|line| line.contains(scheme)).expect("it serves");
+        line.split_whitespace().find(|word| word.starts_with(scheme)).expect("where").to_owned()
+    };
+    let (page, url) = (next("http://"), next("diskside://"));
+    let http = page.trim_start_matches("http://").trim_end_matches('/');
     let target = url.strip_suffix("/data").expect("its export").to_owned();
+    let address = target.strip_prefix("diskside://").expect("an address");
 
     let file = format!("{url}/f");
     for host in ["ann", "bob"] {
@@ -119,6 +230,11 @@ fn no_key_is_printed_logged_counted_or_recorded() {
     for host in ["thief", "liar"] {
         assert!(!everything.run(&at(host), &["cat", &file]), "{host}");
     }
+    // Keys that authenticating makes: of a channel of a command, and of one of which the test knows it.
+    assert!(everything.run(&at("ann"), &["cat", &file.replace("diskside://", "diskside+tls://")]));
+    let psk = made_by_authenticating(address, &at("ann"));
+    secrets.push(TlsSecret::new(&psk.key, None).expect("a key").to_text().to_string());
+    come_over_tls(address, psk);
     // A key in the place of its file's name is a mistake that somebody makes.
     let inline = at("inline.toml");
     let host =
@@ -131,11 +247,19 @@ fn no_key_is_printed_logged_counted_or_recorded() {
     for event in ["\"connect\"", "\"auth.fail\"", "\"program.run\"", "\"reload\""] {
         until(event, || audit().contains(event));
     }
+    until("what ann called is counted", || {
+        fetched(http, "/metrics").contains("diskside_host_calls_total{host=\"ann\"} 1")
+    });
+    for path in ["/metrics", "/"] {
+        everything.add(path, fetched(http, path));
+    }
     process.kill();
     everything.add("the audit file", audit());
     let mut log = String::new();
     std::fs::File::open(at("log")).expect("there").read_to_string(&mut log).expect("text");
-    assert!(log.contains("did not authenticate"), "{log}");
+    for event in ["did not authenticate", "secure channel made"] {
+        assert!(log.contains(event), "{event}: {log}");
+    }
     everything.add("the log", log);
     everything.add("the configuration", std::fs::read_to_string(config).expect("text"));
 
@@ -147,8 +271,8 @@ fn no_key_is_printed_logged_counted_or_recorded() {
     }
     let signing = std::fs::read_to_string(at("signing")).expect("a key");
     needles.push(signing.trim().rsplit(':').next().expect("digits")[8..32].to_owned());
-    // Two keys of each mutual host, one of each other, one of the invitation.
-    assert_eq!(secrets.len(), 7);
+    // Two keys of each mutual host, one of each other, one of the invitation, one that authenticating made.
+    assert_eq!(secrets.len(), 8);
     assert_eq!(decoded("AAECAwQFBgc="), [0, 1, 2, 3, 4, 5, 6, 7]);
     for (what, text) in &everything.0 {
         for needle in &needles {
