@@ -9,6 +9,7 @@ pattern again 4 >/tmp/wrote
 dd if=/tmp/wrote of="$disk" bs=64k oflag=direct 2>/dev/null &
 echo "$KEY" >"/sys/class/nvme/${CTRL##*/}/dhchap_secret"
 wait
+same "it authenticated once more" 1 "$(dmesg | grep -c 're-authenticating controller')"
 dd if="$disk" of=/tmp/read bs=64k count=64 iflag=direct 2>/dev/null
 expect "both ways, and anew under writes" cmp /tmp/wrote /tmp/read
 disconnect
