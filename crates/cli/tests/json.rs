@@ -2,12 +2,13 @@
 
 mod common;
 
-use common::{Server, numbers};
+use common::{Process, Server, numbers};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
 const PAGE: &str = include_str!("../../../docs/json.md");
 const NQN: &str = "nqn.2026-11.io.diskside:json";
+const HOST: &str = "nqn.2026-11.org.example:host";
 
 /// Fields of a command as the page has them: path and type.
 fn documented(command: &str) -> BTreeMap<String, String> {
@@ -71,6 +72,24 @@ fn output(args: &[&str]) -> Value {
     serde_json::from_slice(&out).unwrap_or_else(|error| panic!("{args:?}: {error}: {said}"))
 }
 
+/// A server whose hosts have a rate, a weight, and something to have.
+fn with_quotas() -> (Process, String, tempfile::TempDir) {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let config = dir.path().join("diskside.toml");
+    let served = dir.path().join("served");
+    std::fs::create_dir(&served).expect("made");
+    let text = format!(
+        "listen = ['127.0.0.1:0']\n[[export]]\nname = 'data'\npath = '{}'\nrw = true\n\
+         [[quota]]\nof = ['*']\niops = 1000000\ncpu_share = 50\nfiles = 10\n",
+        served.display()
+    );
+    std::fs::write(&config, text).expect("written");
+    let args = ["serve", "--config", &config.display().to_string(), "--user", "root"];
+    let (process, line) = Process::start_until(&args, "diskside://");
+    let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("it says where");
+    (process, url.strip_suffix("/data").expect("the export's name").to_owned(), dir)
+}
+
 const EXEC: &[u8] =
     b"#include \"diskside.h\"\nSEC(\"exec/f\")\n__s64 f(const struct ds_exec *call) { ds_log(\"x\", 1); return 7; }\n";
 const BAD: &[u8] = b"#include \"diskside.h\"\nSEC(\"read/bad\")\n__s64 bad(char *out, const char *in, __u64 in_len, \
@@ -113,7 +132,9 @@ fn the_page_has_every_field_and_no_other() {
     check("cp", &[output(&["cp", &local, &server.at("copy")])], &[]);
     check("ls", &[output(&["ls", target]), output(&["ls", &server.url])], &[]);
     check("stat", &[output(&["stat", &file])], &[]);
-    check("top", &[output(&["top", target])], &[]);
+    let (_process, limited, _dir) = with_quotas();
+    common::good(&["mkdir", &format!("{limited}/data/directory"), "--hostnqn", HOST]);
+    check("top", &[output(&["top", target]), output(&["top", &limited, "--hostnqn", HOST])], &[]);
     check("ping", &[output(&["ping", &format!("{volume}/1"), "--count", "1"])], &[]);
 }
 

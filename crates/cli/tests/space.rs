@@ -1,4 +1,5 @@
-//! Quotas of space and files by the commands: what a host is refused and told, what it gets back, and what its operator sees.
+//! Quotas by the commands: what a host is refused of space and files and told, what it gets back, and what its operator sees of all
+//! limits.
 
 mod common;
 
@@ -140,6 +141,68 @@ fn a_host_holds_as_much_as_its_quota_says_by_every_way_to_write() {
         let audit = std::fs::read_to_string(world.path("audit.jsonl")).unwrap_or_default();
         audit.lines().any(|line| line.contains("\"event\":\"quota\"") && line.contains("space: its files have all"))
     });
+}
+
+/// An operator saw that a host had been refused something, but not what, nor how much it had of it.
+#[test]
+fn an_operator_sees_how_much_a_host_has_of_each_of_its_limits() {
+    let world = World::new();
+    let limits = "connections = 64\nprograms = 4\nstate = '1MiB'\nmemory = '128MiB'\niops = 1000000\n\
+                  bytes_per_s = '1TiB'\ncpu_share = 50\n";
+    write_config(world.dir.path(), &format!("{QUOTA}{limits}"));
+    world.process.signal(Signal::HUP);
+    let (small, large) = (world.local("small", &[b'x'; 60 << 10]), world.local("large", &[b'x'; 101 << 10]));
+    good(&["cp", &small, &world.at("small"), "--hostnqn", ANN]);
+    world.refused(ANN, &["cp", &large, &world.at("large")]);
+    good(&["run", "wc", &world.at("small"), "--hostnqn", ANN, "--where", "device"]);
+    // Who looks has connections, too: here it is the host itself.
+    let mut top = serde_json::Value::Null;
+    until("the limits are those of the file, and the call has ended", || {
+        top = json(&["top", &world.target, "--hostnqn", ANN]);
+        let quotas = top["quotas"].as_array().expect("a list");
+        quotas.len() == 9 && quotas.iter().any(|quota| quota["run_us"].as_u64() > Some(0))
+    });
+    let quota = |name: &str| {
+        let quotas = top["quotas"].as_array().expect("a list").iter();
+        let mut found = quotas.filter(|quota| quota["host"] == "ann" && quota["quota"] == name);
+        let numbers = |quota: &serde_json::Value| {
+            ["used", "max", "refusals", "pauses", "paused_us"].map(|field| quota[field].as_u64())
+        };
+        numbers(found.next().expect("a row"))
+    };
+    let has = |used: u64, max: u64, refusals: u64| [Some(used), Some(max), Some(refusals), None, None];
+    assert_eq!(quota("programs"), has(0, 4, 0));
+    assert_eq!(quota("state"), has(0, 1 << 20, 0));
+    assert_eq!(quota("files"), has(1, 4, 0));
+    assert_eq!(quota("iops"), [None, Some(1_000_000), None, Some(0), Some(0)]);
+    assert_eq!(quota("bytes_per_s"), [None, Some(1 << 40), None, Some(0), Some(0)]);
+    assert_eq!(quota("cpu_share"), [None, Some(50), None, None, None]);
+    let [connections, most, ..] = quota("connections");
+    assert!(connections.is_some_and(|connections| (2..64).contains(&connections)) && most == Some(64), "{top}");
+    let [space, most, refusals, ..] = quota("space");
+    assert!((space, most) == (Some(60 << 10), Some(100 << 10)) && refusals > Some(0), "{top}");
+    let [memory, most, ..] = quota("memory");
+    assert!(memory < most && most == Some(128 << 20), "{top}");
+
+    let text = good(&["top", &world.target, "--hostnqn", BOB]);
+    let row = |start: &[&str]| {
+        let mut rows = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        rows.find(|row| row.starts_with(start)).unwrap_or_else(|| panic!("{start:?}: {text}"))
+    };
+    assert_eq!(row(&["host", "quota"])[2..], ["used", "at", "most", "refused", "pauses", "paused", "functions", "ran"]);
+    assert_eq!(row(&["ann", "files"])[2..], ["1", "4", "0", "-", "-", "-"]);
+    assert_eq!(row(&["ann", "iops"])[2..], ["-", "1000000", "-", "0", "0.0", "ms", "-"]);
+    assert_eq!(row(&["ann", "bytes_per_s"])[2..], ["-", "1.0", "TiB", "-", "0", "0.0", "ms", "-"]);
+    assert_eq!(row(&["ann", "space"])[2..7], ["60.0", "KiB", "100.0", "KiB", &refusals.unwrap_or(0).to_string()]);
+    let metrics = good(&["metrics", &world.target, "--hostnqn", BOB]);
+    let value = |name: &str, quota: &str| {
+        let is_it =
+            |line: &&str| line.starts_with(&format!("{name}{{host=\"ann\",")) && line.contains(&format!("\"{quota}\""));
+        metrics.lines().find(is_it).and_then(|line| line.split(' ').next_back()).unwrap_or_default()
+    };
+    assert_eq!(value("diskside_quota_used", "space"), "61440.0", "{metrics}");
+    assert_eq!(value("diskside_quota_max", "connections"), "64.0", "{metrics}");
+    assert_eq!(value("diskside_quota_pauses_total", "iops"), "0", "{metrics}");
 }
 
 #[test]

@@ -365,7 +365,7 @@ impl Association {
 
     /// The answer to an admin command that reads.
     pub(crate) fn log_page(&self, sqe: &Sqe) -> Answer {
-        log_pages::answer(&self.context, sqe, || self.errors(), |host| self.owner.tags_open(host))
+        log_pages::answer(&self.context, sqe, || self.errors(), &self.owner)
     }
 
     /// As [`with_tags`](Self::with_tags), on a thread that serves no connection.

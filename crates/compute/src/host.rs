@@ -85,6 +85,11 @@ impl Host {
         self.memory.get_or_init(|| Standard::new(config).map(Arc::new)).as_ref()
     }
 
+    /// Bytes of the named states that it has used.
+    pub(crate) fn state_bytes(&self) -> u64 {
+        self.lock().used_bytes()
+    }
+
     /// The state of this name, the host's own or one that it shares; it is made when it is first asked for.
     pub(crate) fn state(
         &self,
@@ -151,8 +156,7 @@ impl Host {
         if len_bytes > STATE_LEN_MAX {
             return Err(too_long());
         }
-        let all = || states.own.iter().chain(states.shared.values());
-        let (count, used) = (all().count(), all().map(|state| state.len_bytes).sum::<u64>());
+        let (count, used) = (states.all().count(), states.used_bytes());
         let quota = self.quota().state_of(STATE_BYTES_MAX);
         if quota < STATE_BYTES_MAX && used + len_bytes > quota {
             self.quota().refuse(Scarce::State);
@@ -189,6 +193,16 @@ impl Host {
 
     fn lock(&self) -> MutexGuard<'_, States> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl States {
+    fn all(&self) -> impl Iterator<Item = &Arc<NamedState>> {
+        self.own.iter().chain(self.shared.values())
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.all().map(|state| state.len_bytes).sum()
     }
 }
 

@@ -57,6 +57,11 @@ impl<A> Peers<A> {
         last
     }
 
+    /// The host of this name, if it is there.
+    pub(crate) fn host(&self, nqn: &str) -> Option<Arc<Host>> {
+        self.hosts.get(nqn).map(|(host, _)| Arc::clone(host))
+    }
+
     /// The controllers that are there.
     pub fn all(&self) -> Vec<Arc<A>> {
         self.associations.values().filter_map(Weak::upgrade).collect()

@@ -66,6 +66,7 @@ pub use watch::{ProgramEvent, Watch};
 
 pub use crate::controller::Association;
 use crate::environment::Environment;
+use crate::host::Host;
 use crate::hosts::Peers;
 use crate::limits::COMMANDS;
 use crate::standard::Standard;
@@ -150,6 +151,11 @@ impl Compute {
         }
     }
 
+    /// The host of this name, while it has a controller that computes.
+    fn host(&self, nqn: &str) -> Option<Arc<Host>> {
+        self.peers().host(nqn)
+    }
+
     /// Tags that are open, of all controllers, or of those of one host.
     fn tags_open(&self, host: Option<u64>) -> usize {
         // The last one of a controller's owners must not go while the peers are locked.
@@ -160,7 +166,7 @@ impl Compute {
 
     /// The counters of everything since the start, as hosts see them that may see all.
     pub fn statistics(&self) -> (StatisticsPage, Vec<StatisticsEntry>) {
-        log_pages::everything(&self.environment, self.tags_open(None))
+        log_pages::everything(&self.environment, self)
     }
 
     /// How long calls took, by the number that their function has in [`statistics`](Self::statistics).

@@ -13,7 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::seen::{Held, Inside, Seen, entry_name, entry_program, held, kind_name};
+use crate::seen::{Held, Inside, Quota, Seen, counters, entry_name, entry_program, held, kind_name, quotas};
 
 /// The media type.
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -185,7 +185,8 @@ impl Lines {
 
     fn entries(&mut self, entries: &[StatisticsEntry]) {
         self.held(entries);
-        let entries: Vec<_> = entries.iter().filter(|entry| entry.kind != statistics_kind::SPACE).collect();
+        self.quotas(entries);
+        let entries: Vec<_> = counters(entries).collect();
         let labels: Vec<Labels> = entries.iter().map(|entry| entry_labels(entry)).collect();
         let mut each = |name, help, unit, value: &dyn Fn(&StatisticsEntry) -> f64| {
             let series =
@@ -225,6 +226,19 @@ impl Lines {
         each("space_max", "The most that it may hold there by its quota", BYTES, &|held| held.bytes_max);
         each("files", "Files and directories of a host in an export", None, &|held| Some(held.files));
         each("files_max", "The most that it may have there by its quota", None, &|held| held.files_max);
+    }
+
+    /// The quotas of hosts, and their effects.
+    fn quotas(&mut self, entries: &[StatisticsEntry]) {
+        let quotas: Vec<Quota> = quotas(entries).collect();
+        for (name, help, unit, kind, value) in OF_QUOTAS {
+            let series = quotas.iter().filter_map(|quota| {
+                let labels =
+                    vec![("host", quota.host.clone()), ("id", quota.id.to_string()), ("quota", quota.quota.to_owned())];
+                Some((labels, value(quota)?))
+            });
+            self.family(name, help, unit, kind, series.collect());
+        }
     }
 
     /// What only the server's own process tells.
@@ -452,6 +466,32 @@ type CommandFamily = (&'static str, &'static str, Option<&'static Unit>, fn(&IoS
 
 type AccessFamily = (&'static str, &'static str, Option<&'static Unit>, fn(&AccessStats) -> Value);
 
+type QuotaFamily = (&'static str, &'static str, Option<&'static Unit>, MetricType, fn(&Quota) -> Option<Value>);
+
+const OF_QUOTAS: [QuotaFamily; 6] = {
+    use MetricType::{Counter, Gauge};
+    [
+        ("quota_max", "How much a host may take by a quota, in the unit of its setting", None, Gauge, |quota| {
+            Some(Value::Whole(quota.max))
+        }),
+        ("quota_used", "How much of a quota a host has now; not of rates and weights", None, Gauge, |quota| {
+            quota.used.map(Value::Whole)
+        }),
+        ("quota_refusals", "Requests of a host that a quota refused", None, Counter, |quota| {
+            quota.refusals.map(Value::Whole)
+        }),
+        ("quota_pauses", "Times that a connection of a host waited for a rate", None, Counter, |quota| {
+            quota.pauses.map(Value::Whole)
+        }),
+        ("quota_paused", "Time that connections of a host waited for a rate", SECONDS, Counter, |quota| {
+            quota.paused_us.map(|us| Value::Number(us as f64 / 1e6))
+        }),
+        ("quota_run", "Time in which functions ran for a host that has a cpu_share", SECONDS, Counter, |quota| {
+            quota.run_us.map(|us| Value::Number(us as f64 / 1e6))
+        }),
+    ]
+};
+
 const HOST_CALLS: [AccessFamily; 5] = [
     ("host_calls", "Calls of functions by a host that ended", None, |calls| Value::Whole(calls.operations)),
     ("host_calls_failed", "Calls of functions by a host that ended without a result", None, |calls| {
@@ -580,13 +620,38 @@ mod tests {
         assert!(missing.is_none() && dashboard.matches("diskside_").count() > 20, "{missing:?}");
     }
 
+    /// Pauses and refusals were one number for a host, whichever of its limits they were of. A limit of a later server, which has no
+    /// name here, is left out.
+    #[test]
+    fn quotas_are_listed_by_limit_and_each_has_what_it_can_have() {
+        let entries = crate::seen::tests::limits();
+        let text = page(Some(&Seen { page: StatisticsPage::new(), entries, inside: None }));
+        let mut found: Vec<&str> = text.lines().filter(|line| line.starts_with("diskside_quota_")).collect();
+        found.sort_unstable();
+        assert_eq!(
+            found,
+            [
+                r#"diskside_quota_max{host="ann",id="4",quota="cpu_share"} 50.0"#,
+                r#"diskside_quota_max{host="ann",id="4",quota="iops"} 200.0"#,
+                r#"diskside_quota_max{host="ann",id="4",quota="memory"} 134217728.0"#,
+                r#"diskside_quota_paused_seconds_total{host="ann",id="4",quota="iops"} 0.0025"#,
+                r#"diskside_quota_pauses_total{host="ann",id="4",quota="iops"} 7"#,
+                r#"diskside_quota_refusals_total{host="ann",id="4",quota="memory"} 3"#,
+                r#"diskside_quota_run_seconds_total{host="ann",id="4",quota="cpu_share"} 0.0025"#,
+                r#"diskside_quota_used{host="ann",id="4",quota="memory"} 1048576.0"#,
+            ]
+        );
+        let sums = text.lines().filter(|line| line.starts_with("diskside_operations_total"));
+        assert_eq!(sums.collect::<Vec<_>>(), [r#"diskside_operations_total{kind="quota",id="4",name="ann"} 7.0"#]);
+    }
+
     /// Prometheus shows the HELP of one metric at a time, beside nothing else.
     #[test]
     fn names_follow_the_conventions_and_help_stands_alone() {
         let (page_, stats) =
             (StatisticsPage::new(), Stats { reactors: vec![ReactorStats::default()], ..Stats::default() });
         let inside = Some(Inside { stats, controllers: 0, ..Inside::default() });
-        let text = page(Some(&Seen { page: page_, entries: Vec::new(), inside }));
+        let text = page(Some(&Seen { page: page_, entries: crate::seen::tests::limits(), inside }));
         let mut names = std::collections::BTreeSet::new();
         for line in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
             let (name, help) = line.split_once(' ').expect("a help");

@@ -9,7 +9,7 @@ use diskside_wire::function::{StatisticsEntry, statistics_kind};
 
 use crate::history::{History, PERIOD, Sample};
 use crate::picture::{bars, escaped, line, number, time};
-use crate::seen::{Inside, Seen, entry_name, entry_program, held, kind_name};
+use crate::seen::{Inside, Quota, Seen, entry_name, entry_program, held, kind_name, quotas};
 
 /// The media type.
 pub const HTML: &str = "text/html; charset=utf-8";
@@ -86,16 +86,7 @@ fn content(page: &mut String, seen: &Seen, history: &History) {
             is_place.then(|| [vec![entry_name(entry), kind_name(entry.kind).to_owned()], counted(entry)].concat())
         },
     );
-    entries(page, "Quotas", &["host", "pauses", "refused", "paused"], &seen.entries, |entry| {
-        (entry.kind == statistics_kind::QUOTA).then(|| {
-            vec![
-                entry_name(entry),
-                entry.operations.get().to_string(),
-                entry.failed.get().to_string(),
-                time(entry.busy_us.get()),
-            ]
-        })
-    });
+    quota_tables(page, &seen.entries);
     let most = |most: Option<u64>, shown: fn(u64) -> String| most.map_or_else(String::new, shown);
     let rows: Vec<Vec<String>> = held(&seen.entries)
         .map(|held| {
@@ -121,6 +112,41 @@ fn content(page: &mut String, seen: &Seen, history: &History) {
     ];
     let rows = rows.map(|(what, now, most)| vec![what.to_owned(), bytes(now as f64), bytes(most as f64)]);
     table(page, "Memory", &["what", "now", "at most"], rows.into_iter());
+}
+
+/// The effects of quotas: by limit, or by host if the server does not list limits.
+fn quota_tables(page: &mut String, all: &[StatisticsEntry]) {
+    let mut limits = quotas(all).peekable();
+    if limits.peek().is_some() {
+        let columns = ["host", "quota", "used", "at most", "refused", "pauses", "paused", "ran"];
+        return table(page, "Quotas", &columns, limits.map(|quota| quota_row(&quota)));
+    }
+    entries(page, "Quotas", &["host", "pauses", "refused", "paused"], all, |entry| {
+        (entry.kind == statistics_kind::QUOTA).then(|| {
+            vec![
+                entry_name(entry),
+                entry.operations.get().to_string(),
+                entry.failed.get().to_string(),
+                time(entry.busy_us.get()),
+            ]
+        })
+    });
+}
+
+fn quota_row(quota: &Quota) -> Vec<String> {
+    let amount = |amount: u64| if quota.is_of_bytes() { bytes(amount as f64) } else { amount.to_string() };
+    let shown = |value: Option<u64>, shown: &dyn Fn(u64) -> String| value.map_or_else(String::new, shown);
+    let count = |count: u64| count.to_string();
+    vec![
+        quota.host.clone(),
+        quota.quota.to_owned(),
+        shown(quota.used, &amount),
+        amount(quota.max),
+        shown(quota.refusals, &count),
+        shown(quota.pauses, &count),
+        shown(quota.paused_us, &time),
+        shown(quota.run_us, &time),
+    ]
 }
 
 fn charts(page: &mut String, history: &History) {
@@ -370,6 +396,32 @@ mod tests {
         let text = page(Some(&seen(1, "<script>alert('x')</script>\"&")), &History::default(), true);
         assert!(!text.contains("<script"), "{text}");
         assert_eq!(text.matches("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot;&amp;").count(), 2);
+    }
+
+    /// Nobody saw which limit a host had run into. A server of before tells no more than that it has.
+    #[test]
+    fn quotas_are_a_table_by_limit_or_by_host_if_the_server_is_older() {
+        let limits = crate::seen::tests::limits();
+        let table = |entries: Vec<StatisticsEntry>| {
+            let seen = Seen { page: StatisticsPage::new(), entries, inside: None };
+            let text = page(Some(&seen), &History::default(), false);
+            let (_, rest) = text.split_once("<caption>Quotas</caption>").expect("the table");
+            let (_, rows) = rest.split_once("<tbody>").expect("its rows");
+            let rows = rows.split("</tbody>").next().expect("their end").replace("<tr>", "");
+            let cell = |cell: &str| cell.rsplit('>').next().expect("its text").to_owned();
+            let row = |row: &str| row.replace("</th>", "</td>").split_terminator("</td>").map(cell).collect::<Vec<_>>();
+            rows.split_terminator("</tr>").map(row).collect::<Vec<_>>()
+        };
+        let older: Vec<_> = limits.iter().filter(|entry| entry.kind == statistics_kind::QUOTA).copied().collect();
+        assert_eq!(table(older), [["ann", "7", "3", "2.50 ms"]]);
+        assert_eq!(
+            table(limits),
+            [
+                ["ann", "iops", "", "200", "", "7", "2.50 ms", ""],
+                ["ann", "cpu_share", "", "50", "", "", "", "2.50 ms"],
+                ["ann", "memory", "1 MiB", "128 MiB", "3", "", "", ""],
+            ]
+        );
     }
 
     #[test]

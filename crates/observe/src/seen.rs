@@ -6,14 +6,14 @@ use diskside_compute::Failure;
 use diskside_server::Handle;
 use diskside_server::stats::Stats;
 use diskside_volume::stats::{AccessStats, LatencyStats};
-use diskside_wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
+use diskside_wire::function::{StatisticsEntry, StatisticsPage, quota_limit, statistics_kind};
 
 /// What a server told.
 #[derive(Debug)]
 pub struct Seen {
     /// Totals of functions. They are 0 where a server computes nothing.
     pub page: StatisticsPage,
-    /// Counters by function, volume, export and quota, and what hosts hold.
+    /// Counters by function, volume, export and quota, limits of quotas, and what hosts hold.
     pub entries: Vec<StatisticsEntry>,
     /// What only the server's own process knows.
     pub inside: Option<Inside>,
@@ -91,8 +91,14 @@ pub fn kind_name(kind: u8) -> &'static str {
         statistics_kind::EXPORT_BY_FUNCTIONS => "export, by functions",
         statistics_kind::QUOTA => "quota",
         statistics_kind::SPACE => "space",
+        statistics_kind::QUOTA_LIMIT => "limit of a quota",
         _ => "other",
     }
+}
+
+/// Entries that count work. Space of hosts is in [`held`], and limits of them in [`quotas`]; kinds of a later server are not known.
+pub fn counters(entries: &[StatisticsEntry]) -> impl Iterator<Item = &StatisticsEntry> {
+    entries.iter().filter(|entry| (statistics_kind::FUNCTION..=statistics_kind::QUOTA).contains(&entry.kind))
 }
 
 /// Functions that ran too long ago to have an entry of their own have one together.
@@ -132,8 +138,90 @@ pub fn held(entries: &[StatisticsEntry]) -> impl Iterator<Item = Held> {
     })
 }
 
+/// One of the limits of a host, and its effects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// The host's number at the target.
+    pub id: u64,
+    /// Its name there.
+    pub host: String,
+    /// The limit, as a configuration calls it.
+    pub quota: &'static str,
+    /// How much of it the host has now; `None`: it is a rate or a weight, of which nothing is used up.
+    pub used: Option<u64>,
+    /// How much it may have.
+    pub max: u64,
+    /// How often it was refused more; `None`: it is a rate or a weight.
+    pub refusals: Option<u64>,
+    /// How often a connection of it waited; `None`: it is not a rate.
+    pub pauses: Option<u64>,
+    /// How many microseconds they waited, together.
+    pub paused_us: Option<u64>,
+    /// How many microseconds functions of the host ran; `None`: it is not a weight.
+    pub run_us: Option<u64>,
+}
+
+impl Quota {
+    /// Whether it is a number of bytes.
+    pub fn is_of_bytes(&self) -> bool {
+        ["bytes_per_s", "memory", "state", "space"].contains(&self.quota)
+    }
+}
+
+/// The limits of hosts. Limits that are not known here are left out.
+pub fn quotas(entries: &[StatisticsEntry]) -> impl Iterator<Item = Quota> {
+    let limits = entries.iter().filter(|entry| entry.kind == statistics_kind::QUOTA_LIMIT);
+    limits.filter_map(|entry| {
+        let limit = entry.id.get();
+        let (is_level, is_weight) = (quota_limit::is_level(limit), limit == quota_limit::CPU_SHARE);
+        let is_rate = !is_level && !is_weight;
+        Some(Quota {
+            id: entry.program_id.get(),
+            host: entry.name(),
+            quota: quota_limit::name(limit)?,
+            used: is_level.then(|| entry.written.get()),
+            max: entry.read.get(),
+            refusals: is_level.then(|| entry.failed.get()),
+            pauses: is_rate.then(|| entry.operations.get()),
+            paused_us: is_rate.then(|| entry.busy_us.get()),
+            run_us: is_weight.then(|| entry.busy_us.get()),
+        })
+    })
+}
+
 /// The content hash of a function's program, which tells functions of one name apart.
 pub fn entry_program(entry: &StatisticsEntry) -> Option<String> {
     (entry.kind == statistics_kind::FUNCTION && entry.program_id.get() != 0)
         .then(|| format!("{:016x}", entry.program_id.get()))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The quota of a host, three of its limits, and a limit and an entry of which nobody knows yet what they are.
+    pub(crate) fn limits() -> Vec<StatisticsEntry> {
+        let mut sum = StatisticsEntry::new(statistics_kind::QUOTA, 4, "ann");
+        sum.operations.set(7);
+        sum.busy_us.set(2500);
+        sum.failed.set(3);
+        let limit = |number, [used, max, pauses, us, refusals]: [u64; 5]| {
+            let mut limit = StatisticsEntry::new(statistics_kind::QUOTA_LIMIT, number, "ann");
+            limit.written.set(used);
+            limit.read.set(max);
+            limit.operations.set(pauses);
+            limit.busy_us.set(us);
+            limit.failed.set(refusals);
+            limit.program_id.set(4);
+            limit
+        };
+        vec![
+            sum,
+            limit(quota_limit::IOPS, [0, 200, 7, 2500, 0]),
+            limit(quota_limit::CPU_SHARE, [0, 50, 0, 2500, 0]),
+            limit(quota_limit::MEMORY, [1 << 20, 128 << 20, 0, 0, 3]),
+            limit(77, [1, 2, 0, 0, 0]),
+            StatisticsEntry::new(77, 4, "ann"),
+        ]
+    }
 }

@@ -18,7 +18,8 @@ mod table;
 
 pub use places::{NoPlace, Places};
 pub use quota::{
-    CPU_SHARE, ConnectionPlace, HostLimits, HostQuota, QuotaCounters, QuotaRule, QuotaTable, QuotaWatch, Quotas, Scarce,
+    CPU_SHARE, ConnectionPlace, HostLimits, HostQuota, Limit, Pause, QuotaCounters, QuotaRule, QuotaTable, QuotaWatch,
+    Quotas, Scarce,
 };
 pub use rights::{Access, MemoryRight, Program, Rights};
 pub use spec::{FunctionRule, GrantSpec, Mode};

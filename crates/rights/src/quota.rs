@@ -36,6 +36,59 @@ pub struct HostLimits {
     pub files: Option<u64>,
 }
 
+/// One of the limits of a [`HostLimits`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// Commands a second.
+    Iops,
+    /// Bytes a second.
+    BytesPerS,
+    /// Weight.
+    CpuShare,
+    /// Bytes.
+    Memory,
+    /// Programs.
+    Programs,
+    /// Connections.
+    Connections,
+    /// Bytes of named states.
+    State,
+    /// Bytes of files in an export.
+    Space,
+    /// Files in an export.
+    Files,
+}
+
+impl Limit {
+    /// All of them.
+    pub const ALL: [Self; 9] = [
+        Self::Iops,
+        Self::BytesPerS,
+        Self::CpuShare,
+        Self::Memory,
+        Self::Programs,
+        Self::Connections,
+        Self::State,
+        Self::Space,
+        Self::Files,
+    ];
+
+    /// How operators write it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Iops => "iops",
+            Self::BytesPerS => "bytes_per_s",
+            Self::CpuShare => "cpu_share",
+            Self::Memory => "memory",
+            Self::Programs => "programs",
+            Self::Connections => "connections",
+            Self::State => "state",
+            Self::Space => "space",
+            Self::Files => "files",
+        }
+    }
+}
+
 /// Limits, and the hosts each of which has them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuotaRule {
@@ -49,9 +102,7 @@ pub struct QuotaRule {
 pub const CPU_SHARE: u64 = 100;
 
 impl HostLimits {
-    const NAMES: [&'static str; 9] =
-        ["iops", "bytes_per_s", "cpu_share", "memory", "programs", "connections", "state", "space", "files"];
-
+    /// In the order of [`Limit::ALL`].
     fn values(&self) -> [Option<u64>; 9] {
         let Self { iops, bytes_per_s, cpu_share, memory_bytes, programs, connections, .. } = *self;
         let Self { state_bytes, space_bytes, files, .. } = *self;
@@ -114,7 +165,7 @@ impl Quotas {
                 return Err("`of` is empty: write names of hosts or groups, or \"*\" for every host".into());
             }
             if rule.limits.is_none() {
-                return Err(format!("it limits nothing: write one of {}", HostLimits::NAMES.join(", ")));
+                return Err(format!("it limits nothing: write one of {}", Limit::ALL.map(Limit::name).join(", ")));
             }
             for of in &rule.of {
                 if of.starts_with("nqn.") {
@@ -263,21 +314,22 @@ pub struct HostQuota {
     name: String,
     commands: Pace,
     bytes: Pace,
-    cpu_share: AtomicU64,
-    memory_bytes: AtomicU64,
-    programs: AtomicU64,
-    connections_max: AtomicU64,
-    state_bytes: AtomicU64,
-    space_bytes: AtomicU64,
-    files: AtomicU64,
+    /// By [`Limit`].
+    limits: [AtomicU64; Limit::ALL.len()],
+    counters: [Counters; Limit::ALL.len()],
     connections: AtomicU64,
     all_connections: Arc<Places>,
     open_files: AtomicU64,
+    watch: Arc<dyn QuotaWatch>,
+    epoch: Instant,
+}
+
+/// As in [`QuotaCounters`], of one limit.
+#[derive(Debug, Default)]
+struct Counters {
     pauses: AtomicU64,
     paused_us: AtomicU64,
     refusals: AtomicU64,
-    watch: Arc<dyn QuotaWatch>,
-    epoch: Instant,
 }
 
 /// A resource that a host may not have more of.
@@ -308,6 +360,25 @@ pub struct QuotaCounters {
     pub refusals: u64,
 }
 
+impl QuotaCounters {
+    fn plus(self, other: Self) -> Self {
+        Self {
+            pauses: self.pauses + other.pauses,
+            paused_us: self.paused_us + other.paused_us,
+            refusals: self.refusals + other.refusals,
+        }
+    }
+}
+
+/// A host has had its rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pause {
+    /// Until when.
+    pub until: Instant,
+    /// Which rate; of several the one that lasts longest.
+    pub by: Limit,
+}
+
 /// No limit.
 const NONE: u64 = u64::MAX;
 /// A connection that waits for its host's rate does so for this long at least: then several commands continue at once.
@@ -321,26 +392,18 @@ impl HostQuota {
         (watch, epoch): (Arc<dyn QuotaWatch>, Instant),
         all_connections: &Arc<Places>,
     ) -> Arc<Self> {
-        let (commands, bytes, none) = (Pace::default(), Pace::default(), || AtomicU64::new(NONE));
+        let (commands, bytes) = (Pace::default(), Pace::default());
         let quota = Self {
             id,
             nqn: nqn.to_owned(),
             name: name.to_owned(),
             commands,
             bytes,
-            cpu_share: none(),
-            memory_bytes: none(),
-            programs: none(),
-            connections_max: none(),
-            state_bytes: none(),
-            space_bytes: none(),
-            files: none(),
+            limits: std::array::from_fn(|_| AtomicU64::new(NONE)),
+            counters: Default::default(),
             connections: AtomicU64::new(0),
             all_connections: Arc::clone(all_connections),
             open_files: AtomicU64::new(0),
-            pauses: AtomicU64::new(0),
-            paused_us: AtomicU64::new(0),
-            refusals: AtomicU64::new(0),
             watch,
             epoch,
         };
@@ -357,17 +420,18 @@ impl HostQuota {
     fn set(&self, limits: HostLimits) {
         self.commands.set(limits.iops);
         self.bytes.set(limits.bytes_per_s);
-        for (limit, value) in [
-            (&self.cpu_share, limits.cpu_share),
-            (&self.memory_bytes, limits.memory_bytes),
-            (&self.programs, limits.programs),
-            (&self.connections_max, limits.connections),
-            (&self.state_bytes, limits.state_bytes),
-            (&self.space_bytes, limits.space_bytes),
-            (&self.files, limits.files),
-        ] {
+        for (limit, value) in self.limits.iter().zip(limits.values()) {
             limit.store(value.unwrap_or(NONE), Ordering::Relaxed);
         }
+    }
+
+    fn get(&self, limit: Limit) -> u64 {
+        self.limits[limit as usize].load(Ordering::Relaxed)
+    }
+
+    /// The most that it may take, if that is limited; of [`Limit::CpuShare`] its weight.
+    pub fn limit(&self, limit: Limit) -> Option<u64> {
+        Some(self.get(limit)).filter(|limit| *limit != NONE)
     }
 
     /// Reports that the host tried to do something to which it has no right.
@@ -391,9 +455,7 @@ impl HostQuota {
     }
 
     fn has_limits(&self) -> bool {
-        let limits = [&self.cpu_share, &self.memory_bytes, &self.programs, &self.connections_max, &self.state_bytes];
-        let mut limits = limits.into_iter().chain([&self.space_bytes, &self.files]);
-        self.has_rates() || limits.any(|limit| limit.load(Ordering::Relaxed) != NONE)
+        Limit::ALL.iter().any(|limit| self.limit(*limit).is_some())
     }
 
     // -- rates --------------------------------------------------------------------------------------------------------
@@ -407,9 +469,9 @@ impl HostQuota {
     ///
     /// # Errors
     /// The host has had its rate.
-    pub fn begin_command(&self, now: Instant, bytes: u64) -> Result<(), Instant> {
-        if let Some(until) = self.pause(now) {
-            return Err(until.max(now + PAUSE_MIN));
+    pub fn begin_command(&self, now: Instant, bytes: u64) -> Result<(), Pause> {
+        if let Some(Pause { until, by }) = self.pause(now) {
+            return Err(Pause { until: until.max(now + PAUSE_MIN), by });
         }
         self.commands.take(self.since_epoch(now), 1);
         self.move_bytes(now, bytes);
@@ -422,20 +484,23 @@ impl HostQuota {
     }
 
     /// Until when the host has had its rate, if it has.
-    fn pause(&self, now: Instant) -> Option<Instant> {
+    fn pause(&self, now: Instant) -> Option<Pause> {
         let since = self.since_epoch(now);
-        let due = self.commands.pause(since).into_iter().chain(self.bytes.pause(since)).max()?;
-        Some(self.epoch + due)
+        let rates = [(Limit::Iops, &self.commands), (Limit::BytesPerS, &self.bytes)];
+        let due = rates.into_iter().filter_map(|(by, rate)| Some((rate.pause(since)?, by)));
+        let (due, by) = due.max_by_key(|(due, _)| *due)?;
+        Some(Pause { until: self.epoch + due, by })
     }
 
-    /// A connection begins to wait.
-    pub fn count_pause(&self) {
-        self.pauses.fetch_add(1, Ordering::Relaxed);
+    /// A connection begins to wait for a rate.
+    pub fn count_pause(&self, by: Limit) {
+        self.counters[by as usize].pauses.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A connection waited for so long.
-    pub fn count_paused(&self, waited: Duration) {
-        self.paused_us.fetch_add(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    pub fn count_paused(&self, by: Limit, waited: Duration) {
+        let waited_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+        self.counters[by as usize].paused_us.fetch_add(waited_us, Ordering::Relaxed);
     }
 
     fn since_epoch(&self, now: Instant) -> Duration {
@@ -446,38 +511,34 @@ impl HostQuota {
 
     /// Its weight where functions of several hosts want to compute.
     pub fn cpu_share(&self) -> u64 {
-        match self.cpu_share.load(Ordering::Relaxed) {
-            NONE => CPU_SHARE,
-            share => share.max(1),
-        }
+        self.limit(Limit::CpuShare).map_or(CPU_SHARE, |share| share.max(1))
     }
 
     /// Bytes that it may have, if every host may have `usual`.
     pub fn memory_of(&self, usual: u64) -> u64 {
-        self.memory_bytes.load(Ordering::Relaxed).min(usual)
+        self.get(Limit::Memory).min(usual)
     }
 
     /// Programs that it may have, if every host may have `usual`.
     pub fn programs_of(&self, usual: usize) -> usize {
-        usize::try_from(self.programs.load(Ordering::Relaxed)).unwrap_or(usize::MAX).min(usual)
+        usize::try_from(self.get(Limit::Programs)).unwrap_or(usize::MAX).min(usual)
     }
 
     /// Bytes of named states that it may have, if every host may have `usual`.
     pub fn state_of(&self, usual: u64) -> u64 {
-        self.state_bytes.load(Ordering::Relaxed).min(usual)
+        self.get(Limit::State).min(usual)
     }
 
     /// Bytes of its files, and files, that it may have in each export.
     pub fn space(&self) -> (Option<u64>, Option<u64>) {
-        let get = |limit: &AtomicU64| Some(limit.load(Ordering::Relaxed)).filter(|limit| *limit != NONE);
-        (get(&self.space_bytes), get(&self.files))
+        (self.limit(Limit::Space), self.limit(Limit::Files))
     }
 
     /// One more connection, as long as what is given is kept; `None`: it has as many as it may, or the rest is for others.
     pub fn connect(self: &Arc<Self>) -> Option<ConnectionPlace> {
         self.all_connections.take(&self.connections).ok()?;
         let place = ConnectionPlace(Arc::clone(self));
-        if self.connections() > self.connections_max.load(Ordering::Relaxed) {
+        if self.connections() > self.get(Limit::Connections) {
             self.refuse(Scarce::Connections);
             return None;
         }
@@ -497,24 +558,30 @@ impl HostQuota {
     /// Tells that the host wanted more of something than it may have, if that is by its quota and not as for every host.
     pub fn refuse(&self, what: Scarce) {
         let (limit, what) = match what {
-            Scarce::Memory => (&self.memory_bytes, "memory: it has all that it may of"),
-            Scarce::Programs => (&self.programs, "programs: it has all that it may of"),
-            Scarce::Connections => (&self.connections_max, "connections: it has all that it may of"),
-            Scarce::State => (&self.state_bytes, "state: it has all that it may of"),
-            Scarce::Space => (&self.space_bytes, "space: its files have all that they may of"),
-            Scarce::Files => (&self.files, "files: it has all that it may of"),
+            Scarce::Memory => (Limit::Memory, "memory: it has all that it may of"),
+            Scarce::Programs => (Limit::Programs, "programs: it has all that it may of"),
+            Scarce::Connections => (Limit::Connections, "connections: it has all that it may of"),
+            Scarce::State => (Limit::State, "state: it has all that it may of"),
+            Scarce::Space => (Limit::Space, "space: its files have all that they may of"),
+            Scarce::Files => (Limit::Files, "files: it has all that it may of"),
         };
-        let limit = limit.load(Ordering::Relaxed);
-        if limit != NONE {
-            self.refusals.fetch_add(1, Ordering::Relaxed);
-            self.watch.refused(&self.nqn, &format!("{what} {limit}"));
+        if let Some(most) = self.limit(limit) {
+            self.counters[limit as usize].refusals.fetch_add(1, Ordering::Relaxed);
+            self.watch.refused(&self.nqn, &format!("{what} {most}"));
         }
     }
 
-    /// The counters of its limits.
-    pub fn counters(&self) -> QuotaCounters {
+    /// The counters of one of its limits.
+    pub fn counters_of(&self, limit: Limit) -> QuotaCounters {
+        let Counters { pauses, paused_us, refusals } = &self.counters[limit as usize];
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        QuotaCounters { pauses: get(&self.pauses), paused_us: get(&self.paused_us), refusals: get(&self.refusals) }
+        QuotaCounters { pauses: get(pauses), paused_us: get(paused_us), refusals: get(refusals) }
+    }
+
+    /// The counters of all its limits.
+    pub fn counters(&self) -> QuotaCounters {
+        let all = Limit::ALL.into_iter().map(|limit| self.counters_of(limit));
+        all.fold(QuotaCounters::default(), QuotaCounters::plus)
     }
 }
 
@@ -604,8 +671,48 @@ mod tests {
         for other in 0..4 * SWEEP_MIN {
             drop(table.of(&format!("nqn.{other}")));
         }
-        let until = table.of("nqn.a").begin_command(now, 1).unwrap_err();
-        assert!(until > now + Duration::from_secs(99), "{:?}", until - now);
+        let Pause { until, by } = table.of("nqn.a").begin_command(now, 1).unwrap_err();
+        assert!(until > now + Duration::from_secs(99) && by == Limit::BytesPerS, "{by:?}: {:?}", until - now);
         assert!(table.hosts.lock().unwrap().by_nqn.len() <= 2 * SWEEP_MIN, "those who took nothing are forgotten");
+    }
+
+    /// All pauses and refusals of a host were one number each: nobody could say which limit it had run into.
+    #[test]
+    fn pauses_and_refusals_are_counted_by_the_limit_that_they_are_of() {
+        let table = QuotaTable::unwatched();
+        let limits = HostLimits {
+            iops: Some(1),
+            bytes_per_s: Some(1000),
+            programs: Some(4),
+            connections: Some(0),
+            ..HostLimits::default()
+        };
+        table.set(quotas(&[rule(&["bob"], limits)]).unwrap());
+        let (bob, now) = (table.of("nqn.b"), Instant::now());
+        // A second for the command, and as many for its bytes as there are thousands of them.
+        for (bytes, by) in [(100, Limit::Iops), (100_000, Limit::BytesPerS)] {
+            bob.begin_command(now + Duration::from_secs(bytes), bytes).unwrap();
+            let pause = bob.begin_command(now + Duration::from_secs(bytes), 0).unwrap_err();
+            assert_eq!(pause.by, by);
+            bob.count_pause(pause.by);
+            bob.count_paused(pause.by, Duration::from_micros(bytes));
+        }
+        assert!(bob.connect().is_none());
+        [Scarce::Programs, Scarce::Programs, Scarce::State].into_iter().for_each(|what| bob.refuse(what));
+        let counters = |pauses, paused_us, refusals| QuotaCounters { pauses, paused_us, refusals };
+        for limit in Limit::ALL {
+            let want = match limit {
+                Limit::Iops => counters(1, 100, 0),
+                Limit::BytesPerS => counters(1, 100_000, 0),
+                Limit::Programs => counters(0, 0, 2),
+                Limit::Connections => counters(0, 0, 1),
+                _ => counters(0, 0, 0),
+            };
+            assert_eq!(bob.counters_of(limit), want, "{}", limit.name());
+        }
+        assert_eq!(bob.counters(), counters(2, 100_100, 3));
+        let has = Limit::ALL.into_iter().filter_map(|limit| Some((limit.name(), bob.limit(limit)?)));
+        let has: Vec<_> = has.collect();
+        assert_eq!(has, [("iops", 1), ("bytes_per_s", 1000), ("programs", 4), ("connections", 0)]);
     }
 }

@@ -6,8 +6,8 @@ use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
 use diskside::ExportUrl;
-use diskside::wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
-use diskside_observe::seen::{Held, entry_name, entry_program, held, kind_name};
+use diskside::wire::function::{StatisticsEntry, StatisticsPage};
+use diskside_observe::seen::{Held, Quota, counters, entry_name, entry_program, held, kind_name, quotas};
 use serde_json::json;
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -120,7 +120,7 @@ impl Top {
         let then = before.map(|(page, ..)| page);
         let text = self.server_text(page, then, rate);
         let mut table = Table::new(&["kind", "name", ">operations", ">read", ">written", ">busy", ">failed"]);
-        for entry in entries.iter().filter(|entry| entry.kind != statistics_kind::SPACE) {
+        for entry in counters(entries) {
             let then = before.and_then(|(_, entries, _)| {
                 entries.iter().find(|other| other.kind == entry.kind && other.id == entry.id)
             });
@@ -134,7 +134,7 @@ impl Top {
                 entry.failed.get().to_string(),
             ]);
         }
-        text + &table.to_string() + &held_table(entries)
+        text + &table.to_string() + &quota_table(entries) + &held_table(entries)
     }
 }
 
@@ -143,6 +143,39 @@ fn held_document(held: Held) -> serde_json::Value {
         "host": held.host, "export": held.export, "bytes": held.bytes, "bytes_max": held.bytes_max, "files": held.files,
         "files_max": held.files_max,
     })
+}
+
+fn quota_document(quota: Quota) -> serde_json::Value {
+    json!({
+        "host": quota.host, "id": quota.id, "quota": quota.quota, "used": quota.used, "max": quota.max, "refusals": quota.refusals,
+        "pauses": quota.pauses, "paused_us": quota.paused_us, "run_us": quota.run_us,
+    })
+}
+
+/// The quotas of hosts with their effects, if any host has one.
+fn quota_table(entries: &[StatisticsEntry]) -> String {
+    let quotas: Vec<_> = quotas(entries).collect();
+    if quotas.is_empty() {
+        return String::new();
+    }
+    let shown = |value: Option<u64>, shown: &dyn Fn(u64) -> String| value.map_or_else(|| "-".to_owned(), shown);
+    let (count, time) = (|count: u64| count.to_string(), |us: u64| format!("{:.1} ms", us as f64 / 1e3));
+    let mut table =
+        Table::new(&["host", "quota", ">used", ">at most", ">refused", ">pauses", ">paused", ">functions ran"]);
+    for quota in quotas {
+        let amount = |amount: u64| if quota.is_of_bytes() { bytes(amount) } else { amount.to_string() };
+        table.row(vec![
+            quota.host.clone(),
+            quota.quota.to_owned(),
+            shown(quota.used, &amount),
+            amount(quota.max),
+            shown(quota.refusals, &count),
+            shown(quota.pauses, &count),
+            shown(quota.paused_us, &time),
+            shown(quota.run_us, &time),
+        ]);
+    }
+    format!("\n{table}")
 }
 
 /// What hosts hold in exports, if that is counted.
@@ -185,7 +218,8 @@ fn document((page, entries, _): &Look) -> serde_json::Value {
         "cache_misses": page.cache_misses.get(), "cache_max_bytes": page.cache_len_max.get(),
         "calls_memory_bytes": page.calls_memory.get(), "kept_memory_bytes": page.kept_memory.get(),
         "memory_max_bytes": page.memory_max.get(),
-        "entries": entries.iter().filter(|entry| entry.kind != statistics_kind::SPACE).map(entry).collect::<Vec<_>>(),
+        "entries": counters(entries).map(entry).collect::<Vec<_>>(),
+        "quotas": quotas(entries).map(quota_document).collect::<Vec<_>>(),
         "held": held(entries).map(held_document).collect::<Vec<_>>(),
     })
 }

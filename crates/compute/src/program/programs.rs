@@ -474,6 +474,15 @@ impl Programs {
         }
     }
 
+    /// How many programs each host has that has any, with those that it is loading.
+    pub(crate) fn by_host(&self) -> BTreeMap<String, u64> {
+        let mut by_host = BTreeMap::new();
+        for owner in self.lock().slots.iter().filter_map(Slot::owner) {
+            *by_host.entry(owner.to_owned()).or_default() += 1;
+        }
+        by_host
+    }
+
     /// The programs that `host` may run, for the directory, and the generation of that.
     pub fn directory(&self, host: &str, may_run: impl Fn(&LoadedProgram) -> bool) -> (u64, Vec<ProgramEntry>) {
         let table = self.lock();

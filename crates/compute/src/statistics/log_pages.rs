@@ -6,28 +6,30 @@ use diskside_nvme::wire::{Sqe, admin_opcode};
 use diskside_sbpf::helpers::Helper;
 use diskside_wire::function::{
     CapabilityPage, ErrorRecord, ErrorRecordsPage, FunctionKind, HelperEntry, ProgramDirectory, ProgramImageHeader,
-    REQUEST_LEN_MAX, StatisticsEntry, StatisticsPage, TierHint, WAIT_MAX_MS, function_log, opcode_bit, statistics_kind,
+    REQUEST_LEN_MAX, StatisticsEntry, StatisticsPage, TierHint, WAIT_MAX_MS, function_log, opcode_bit, quota_limit,
+    statistics_kind,
 };
 use zerocopy::IntoBytes;
 
+use crate::Compute;
 use crate::call::answer::Answer;
 use crate::call::context::CallContext;
 use crate::call::plan::FOLDED_LEN_MAX;
 use crate::environment::Environment;
 use crate::limits::{COMMANDS, PREPARED_MAX, PROGRAM_LEN_MAX, TAG_LIMITS};
 use diskside_export::Space;
-use diskside_rights::{Access, HostQuota, Rights};
+use diskside_rights::{Access, HostQuota, Limit, Rights};
 use diskside_volume::Volume;
 use diskside_volume::stats::AccessStats;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// The answer to an admin command that reads. `errors` are those of the controller, `tags_open` counts those of all, or of a
-/// host.
+/// The answer to an admin command that reads. `errors` are those of the controller, `owner` has the hosts.
 pub(crate) fn answer(
     context: &CallContext,
     sqe: &Sqe,
     errors: impl FnOnce() -> Vec<ErrorRecord>,
-    tags_open: impl FnOnce(Option<u64>) -> usize,
+    owner: &Compute,
 ) -> Answer {
     if sqe.opcode() != admin_opcode::GET_LOG_PAGE {
         return Status::INVALID_FIELD.dnr().into();
@@ -35,7 +37,7 @@ pub(crate) fn answer(
     let compute = &context.environment;
     let page = match sqe.log_page() {
         function_log::CAPABILITIES => capabilities(context),
-        function_log::STATISTICS => statistics(context, tags_open),
+        function_log::STATISTICS => statistics(context, owner),
         function_log::ERRORS => ErrorRecordsPage::encode(&errors()),
         function_log::PROGRAMS => {
             let (generation, entries) =
@@ -111,22 +113,27 @@ fn described(helper: &Helper) -> HelperEntry {
 
 /// The counters: of everything for hosts that may see it, else of what the host itself does, and of the volumes and exports
 /// that it may use.
-fn statistics(context: &CallContext, tags_open: impl FnOnce(Option<u64>) -> usize) -> Vec<u8> {
+fn statistics(context: &CallContext, owner: &Compute) -> Vec<u8> {
     let (compute, rights) = (&context.environment, context.rights.now());
     let sees_all = rights.sees_all_counters();
-    let (page, mut entries) = if sees_all { of_all(compute, tags_open) } else { of_host(context, tags_open) };
-    entries.extend(of_places(compute, (!sees_all).then_some((&*rights, &*context.host.nqn))));
+    let (page, mut entries) = if sees_all { of_all(compute, owner) } else { of_host(context, owner) };
+    let of = (!sees_all).then_some((&*rights, &*context.host.nqn));
+    entries.extend(of_places(compute, of));
+    entries.extend(of_quotas(compute, owner, of));
+    entries.extend(of_space(compute, of));
     page.encode(&entries)
 }
 
 /// The counters of everything, for who runs the target.
-pub(crate) fn everything(compute: &Environment, tags_open: usize) -> (StatisticsPage, Vec<StatisticsEntry>) {
-    let (page, mut entries) = of_all(compute, |_| tags_open);
+pub(crate) fn everything(compute: &Environment, owner: &Compute) -> (StatisticsPage, Vec<StatisticsEntry>) {
+    let (page, mut entries) = of_all(compute, owner);
     entries.extend(of_places(compute, None));
+    entries.extend(of_quotas(compute, owner, None));
+    entries.extend(of_space(compute, None));
     (page, entries)
 }
 
-/// The counters of volumes, exports and quotas: of all, or of those that a host may use.
+/// The counters of volumes and exports: of all, or of those that a host may use.
 fn of_places(compute: &Environment, of: Option<(&Rights, &str)>) -> Vec<StatisticsEntry> {
     let mut entries = Vec::new();
     let volumes = compute.volumes.snapshot();
@@ -159,20 +166,47 @@ fn of_places(compute: &Environment, of: Option<(&Rights, &str)>) -> Vec<Statisti
             entries.push(accesses(statistics_kind::EXPORT_BY_FUNCTIONS, id, &name, &functions));
         }
     }
-    let is_seen = |quota: &Arc<HostQuota>| of.is_none_or(|(_, nqn)| quota.is_of(nqn));
-    entries.extend(compute.quotas.all().iter().filter(|quota| is_seen(quota)).map(|quota| quota_entry(quota)));
+    entries
+}
+
+/// The effects of quotas, by host and by limit: of all hosts that have one, or of one host.
+fn of_quotas(compute: &Environment, owner: &Compute, of: Option<(&Rights, &str)>) -> Vec<StatisticsEntry> {
+    let mut quotas = compute.quotas.all();
+    quotas.retain(|quota| of.is_none_or(|(_, nqn)| quota.is_of(nqn)));
+    let mut entries: Vec<_> = quotas.iter().map(|quota| quota_entry(quota)).collect();
+    if !quotas.is_empty() {
+        let levels = Levels::new(compute, owner, of);
+        // A peer that connects under many names must not displace hosts that are there.
+        quotas.sort_by_key(|quota| quota.connections() == 0);
+        let limits = quotas.iter().flat_map(|quota| limit_entries(quota, &levels));
+        entries.extend(limits.take(LIMIT_ENTRIES_MAX));
+    }
+    entries
+}
+
+/// The entries of space that hosts hold in exports.
+fn of_space(compute: &Environment, of: Option<(&Rights, &str)>) -> Vec<StatisticsEntry> {
+    let held = held(compute, of).into_iter().take(SPACE_ENTRIES_MAX);
+    held.map(|(export, nqn, space)| space_entry(compute, export, &nqn, space)).collect()
+}
+
+/// The space that hosts hold in exports: all hosts in all exports, or one host in those that it may use.
+fn held(compute: &Environment, of: Option<(&Rights, &str)>) -> Vec<(u32, String, Space)> {
     let exports = compute.exports.names();
     let is_seen = |export: u32, nqn: &str| {
         let name = exports.get(export as usize);
         of.is_none_or(|(rights, own)| own == nqn && name.is_some_and(|name| rights.export(name) > Access::None))
     };
-    let held = compute.exports.held().into_iter().filter(|(export, nqn, _)| is_seen(*export, nqn));
-    entries.extend(held.take(SPACE_ENTRIES_MAX).map(|(export, nqn, space)| space_entry(compute, export, &nqn, space)));
-    entries
+    let mut held = compute.exports.held();
+    held.retain(|(export, nqn, _)| is_seen(*export, nqn));
+    held
 }
 
 /// Hosts that hold less than so many others are not listed.
 const SPACE_ENTRIES_MAX: usize = 1000;
+
+/// Limits of quotas that are listed.
+const LIMIT_ENTRIES_MAX: usize = 1000;
 
 /// What a host holds in an export.
 fn space_entry(compute: &Environment, export: u32, nqn: &str, space: Space) -> StatisticsEntry {
@@ -195,15 +229,86 @@ fn quota_entry(quota: &HostQuota) -> StatisticsEntry {
     entry
 }
 
-fn of_all(
-    compute: &Environment,
-    tags_open: impl FnOnce(Option<u64>) -> usize,
-) -> (StatisticsPage, Vec<StatisticsEntry>) {
+/// The limits of a host's quota, and how much of each is used.
+fn limit_entries(quota: &HostQuota, levels: &Levels<'_>) -> Vec<StatisticsEntry> {
+    let limits = Limit::ALL.into_iter().filter_map(|limit| Some((limit, quota.limit(limit)?)));
+    let entry = |(limit, most)| {
+        let counters = quota.counters_of(limit);
+        let mut entry = StatisticsEntry::new(statistics_kind::QUOTA_LIMIT, limit_number(limit), quota.name());
+        entry.read.set(most);
+        entry.written.set(levels.used(quota, limit));
+        entry.operations.set(counters.pauses);
+        entry.busy_us.set(if limit == Limit::CpuShare { levels.run_us(quota) } else { counters.paused_us });
+        entry.failed.set(counters.refusals);
+        entry.program_id.set(quota.id.into());
+        entry
+    };
+    limits.map(entry).collect()
+}
+
+fn limit_number(limit: Limit) -> u32 {
+    match limit {
+        Limit::Iops => quota_limit::IOPS,
+        Limit::BytesPerS => quota_limit::BYTES_PER_S,
+        Limit::CpuShare => quota_limit::CPU_SHARE,
+        Limit::Memory => quota_limit::MEMORY,
+        Limit::Programs => quota_limit::PROGRAMS,
+        Limit::Connections => quota_limit::CONNECTIONS,
+        Limit::State => quota_limit::STATE,
+        Limit::Space => quota_limit::SPACE,
+        Limit::Files => quota_limit::FILES,
+    }
+}
+
+/// How much hosts have now of all that quotas limit.
+struct Levels<'a> {
+    compute: &'a Environment,
+    owner: &'a Compute,
+    /// By NQN, as the others.
+    programs: BTreeMap<String, u64>,
+    /// The most in one export.
+    held: BTreeMap<String, Space>,
+    calls: BTreeMap<String, AccessStats>,
+}
+
+impl<'a> Levels<'a> {
+    fn new(compute: &'a Environment, owner: &'a Compute, of: Option<(&Rights, &str)>) -> Self {
+        let mut most: BTreeMap<String, Space> = BTreeMap::new();
+        for (_, nqn, space) in held(compute, of) {
+            let most = most.entry(nqn).or_default();
+            *most = Space { bytes: most.bytes.max(space.bytes), files: most.files.max(space.files) };
+        }
+        let (programs, calls) = (compute.programs.by_host(), compute.calls_by_host.stats());
+        Self { compute, owner, programs, held: most, calls }
+    }
+
+    fn used(&self, quota: &HostQuota, limit: Limit) -> u64 {
+        let nqn = quota.nqn();
+        let held = || self.held.get(nqn).copied().unwrap_or_default();
+        let host = || self.owner.host(nqn);
+        match limit {
+            Limit::Iops | Limit::BytesPerS | Limit::CpuShare => 0,
+            Limit::Memory => host().map_or(0, |host| self.compute.pool.of_host(host.id).1 + host.account.held()),
+            Limit::Programs => self.programs.get(nqn).copied().unwrap_or(0),
+            Limit::Connections => quota.connections(),
+            Limit::State => host().map_or(0, |host| host.state_bytes()),
+            Limit::Space => held().bytes,
+            Limit::Files => held().files,
+        }
+    }
+
+    /// How long functions of a host have run, if it is counted by its name.
+    fn run_us(&self, quota: &HostQuota) -> u64 {
+        self.calls.get(quota.nqn()).map_or(0, |calls| calls.busy_us)
+    }
+}
+
+fn of_all(compute: &Environment, owner: &Compute) -> (StatisticsPage, Vec<StatisticsEntry>) {
     let (mut page, entries) = compute.statistics.page();
     page.engines.set(compute.config.engines as u32);
     page.engines_busy.set(compute.gate.busy() as u32);
     page.queued.set((compute.pool.queued() + compute.gate.waiting()) as u32);
-    page.tags_open.set(tags_open(None) as u32);
+    page.tags_open.set(owner.tags_open(None) as u32);
     let kept = compute.cache.stats();
     page.cache_len.set(kept.len_bytes);
     page.cache_read.set(kept.served_bytes);
@@ -217,10 +322,7 @@ fn of_all(
 }
 
 /// The work of others shows in none of it. The cache is everybody's, so it is left out.
-fn of_host(
-    context: &CallContext,
-    tags_open: impl FnOnce(Option<u64>) -> usize,
-) -> (StatisticsPage, Vec<StatisticsEntry>) {
+fn of_host(context: &CallContext, owner: &Compute) -> (StatisticsPage, Vec<StatisticsEntry>) {
     let (compute, host) = (&context.environment, &context.host);
     let (mut page, entries) = host.statistics.page();
     let (busy, waiting) = compute.gate.of_host(host.id);
@@ -228,7 +330,7 @@ fn of_host(
     page.engines.set(compute.config.engines as u32);
     page.engines_busy.set(busy as u32);
     page.queued.set((queued + waiting) as u32);
-    page.tags_open.set(tags_open(Some(host.id)) as u32);
+    page.tags_open.set(owner.tags_open(Some(host.id)) as u32);
     page.calls_memory.set(calls_memory);
     page.kept_memory.set(host.account.held());
     page.memory_max.set(host.quota().memory_of(compute.config.host_memory.bytes()));
@@ -243,4 +345,20 @@ fn accesses(kind: u8, id: u32, name: &str, stats: &AccessStats) -> StatisticsEnt
     entry.busy_us.set(stats.busy_us);
     entry.failed.set(stats.failed);
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Readers have names of limits by number, and operators write them.
+    #[test]
+    fn a_limit_is_called_the_same_where_it_is_written_and_where_it_is_read() {
+        for limit in Limit::ALL {
+            assert_eq!(quota_limit::name(limit_number(limit)), Some(limit.name()));
+            let is_level = !matches!(limit, Limit::Iops | Limit::BytesPerS | Limit::CpuShare);
+            assert_eq!(quota_limit::is_level(limit_number(limit)), is_level, "{limit:?}");
+        }
+        assert_eq!(quota_limit::name(Limit::ALL.len() as u32 + 1), None);
+    }
 }

@@ -22,7 +22,7 @@ use super::receive::Receive;
 use crate::audit::Told;
 use crate::half_open::{ConnectionSlot, Entrant};
 use crate::link::LoopEnd;
-use diskside_rights::HostQuota;
+use diskside_rights::{HostQuota, Limit};
 use diskside_volume::stats::IoCounters;
 use send::Sending;
 
@@ -107,6 +107,7 @@ pub(super) enum Phase {
 pub(super) struct Paused {
     pub(super) since: Instant,
     pub(super) until: Instant,
+    pub(super) by: Limit,
 }
 
 impl Connection {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use diskside_nvme::controller::{Completion, MediumId, Operation, Request, Tag};
 use diskside_nvme::{BufferSlice, Buffers, Status};
+use diskside_rights::Pause;
 
 use super::connection::{Connection, Paused};
 use super::core::Core;
@@ -41,13 +42,13 @@ impl Connection {
             && let Some(next) = self.machine.next_operation()
             && !next.is_prompt()
             && !core.is_stopping()
-            && let Err(until) = quota.begin_command(core.now, next.len_bytes())
+            && let Err(Pause { until, by }) = quota.begin_command(core.now, next.len_bytes())
         {
             match &mut self.paused {
                 Some(paused) => paused.until = until,
                 None => {
-                    quota.count_pause();
-                    self.paused = Some(Paused { since: core.now, until });
+                    quota.count_pause(by);
+                    self.paused = Some(Paused { since: core.now, until, by });
                 }
             }
             return None;
@@ -56,7 +57,7 @@ impl Connection {
         if let Some(paused) = self.paused.take()
             && let Some(quota) = &self.quota
         {
-            quota.count_paused(core.now.saturating_duration_since(paused.since));
+            quota.count_paused(paused.by, core.now.saturating_duration_since(paused.since));
         }
         Some(request)
     }

@@ -12,23 +12,28 @@ use diskside_server::config::{ServeConfig, Settings, Size};
 use diskside_server::{Running, TargetBuilder};
 use diskside_wire::function::{
     CapabilityPage, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, StateName, StatisticsEntry,
-    StatisticsPage, function_log, statistics_kind,
+    StatisticsPage, function_log, quota_limit, statistics_kind,
 };
 
 const ANN: &str = "nqn.2026-11.org.example:ann";
-const BOB: &str = "nqn.2026-11.org.example:bob";
+pub(crate) const BOB: &str = "nqn.2026-11.org.example:bob";
 const FREE: u16 = 200;
 const MIB: u64 = 1 << 20;
 
 fn config(quotas: &str) -> ServeConfig {
+    config_of(&format!("[[host]]\nname = 'ann'\nnqn = '{ANN}'\ngroups = ['readers']\n{quotas}"))
+}
+
+/// With hosts beside bob, and with quotas.
+pub(crate) fn config_of(more: &str) -> ServeConfig {
     let text = format!(
-        "[[host]]\nname = 'ann'\nnqn = '{ANN}'\ngroups = ['readers']\n[[host]]\nname = 'bob'\nnqn = '{BOB}'\n\
-         [[volume]]\nname = 'data'\npath = 'mem:16MiB'\nrw = true\nnsid = {VOLUME}\n{quotas}"
+        "[[host]]\nname = 'bob'\nnqn = '{BOB}'\n\
+         [[volume]]\nname = 'data'\npath = 'mem:16MiB'\nrw = true\nnsid = {VOLUME}\n{more}"
     );
     ServeConfig::resolve(Settings::from_toml(&text, "a test").unwrap()).unwrap()
 }
 
-fn target(quotas: &str) -> Running {
+pub(crate) fn target(quotas: &str) -> Running {
     target_of(builder(), quotas)
 }
 
@@ -47,6 +52,20 @@ fn target_of(builder: TargetBuilder, quotas: &str) -> Running {
 fn told(client: &mut Client, name: &str) -> Option<StatisticsEntry> {
     let (_, entries) = StatisticsPage::decode(&client.log(function_log::STATISTICS, 0)).unwrap();
     entries.into_iter().find(|entry| entry.kind == statistics_kind::QUOTA && entry.name() == name)
+}
+
+/// The statistics of a limit of the quota of this name.
+pub(crate) fn limit(client: &mut Client, name: &str, number: u32) -> StatisticsEntry {
+    let (_, entries) = StatisticsPage::decode(&client.log(function_log::STATISTICS, 0)).unwrap();
+    let is_limit = |entry: &StatisticsEntry| entry.kind == statistics_kind::QUOTA_LIMIT && entry.id.get() == number;
+    let found = entries.into_iter().find(|entry| is_limit(entry) && entry.name() == name);
+    found.unwrap_or_else(|| panic!("{name} has no limit {number}"))
+}
+
+/// How much of it a host has, may have, and was refused.
+fn level(client: &mut Client, name: &str, number: u32) -> [u64; 3] {
+    let entry = limit(client, name, number);
+    [entry.written.get(), entry.read.get(), entry.failed.get()]
 }
 
 fn refusals(client: &mut Client) -> u64 {
@@ -72,6 +91,7 @@ fn a_host_has_so_many_connections_and_one_that_ends_makes_room() {
     let bob = Client::connect_as(&running, BOB);
     let _more: Vec<_> = (2..8).map(|queue_id| bob.controller.io_queue(queue_id, 32)).collect();
     assert_eq!(refusals(&mut ann), 2);
+    assert_eq!(level(&mut ann, "ann", quota_limit::CONNECTIONS), [3, 3, 2]);
     assert!(told(&mut ann, "bob").is_none(), "it has none");
     ann.queue.read(VOLUME, 0, 1).ok();
     // The target sees the end of a connection in its own time.
@@ -109,6 +129,8 @@ fn a_host_loads_so_many_programs_and_has_states_of_so_many_bytes() {
     ann.controller.admin.command(Sqe::unload_program(crate::client::COMPUTE, FREE), None, 0).ok();
     ann.load(FREE + 2, object("wc")).ok();
     assert_eq!(refusals(&mut ann), 1);
+    assert_eq!(level(&mut ann, "ann", quota_limit::PROGRAMS), [2, 2, 1]);
+    assert_eq!(level(&mut ann, "bob", quota_limit::PROGRAMS), [5, 32, 0]);
 
     ann.controller.admin.command(Sqe::unload_program(crate::client::COMPUTE, FREE + 1), None, 0).ok();
     ann.load_counter(FREE);
@@ -127,6 +149,13 @@ fn a_host_loads_so_many_programs_and_has_states_of_so_many_bytes() {
     let own = state(&mut bob, "b", MIB);
     bob.result(&own);
     assert_eq!(refusals(&mut ann), 2);
+    assert_eq!(level(&mut bob, "ann", quota_limit::STATE), [MIB, MIB, 1]);
+    assert_eq!(level(&mut bob, "ann", quota_limit::PROGRAMS), [2, 2, 1], "each has its own");
+    drop(ann);
+    let began = Instant::now();
+    while level(&mut bob, "ann", quota_limit::STATE) != [0, MIB, 1] {
+        assert!(began.elapsed() < Duration::from_secs(20), "who is gone has nothing, and keeps its counters");
+    }
 }
 
 #[test]
@@ -170,6 +199,8 @@ fn calls_of_a_host_and_what_is_kept_for_it_stay_within_its_memory() {
     assert!(said.starts_with("no room for 15728") && said.contains("its quota, `memory`, says how many"), "{said}");
     bob.result(&own);
     assert_eq!(refusals(&mut ann), 2);
+    let [used, max, refused] = level(&mut bob, "ann", quota_limit::MEMORY);
+    assert!((15 << 20..max).contains(&used) && (max, refused) == (128 * MIB, 2), "{used} of {max}, {refused}");
     running.handle().reload_hosts(&config("")).unwrap();
     ann.result(&large);
 }

@@ -217,6 +217,51 @@ pub mod statistics_kind {
     pub const QUOTA: u8 = 6;
     /// The space that a host holds in the export with this number, by its name at the target.
     pub const SPACE: u8 = 7;
+    /// The limit with this number ([`quota_limit`](super::quota_limit)) of the quota of a host, by its name at the target.
+    pub const QUOTA_LIMIT: u8 = 8;
+}
+
+/// The limits of a quota.
+pub mod quota_limit {
+    /// Commands a second.
+    pub const IOPS: u32 = 1;
+    /// Bytes a second.
+    pub const BYTES_PER_S: u32 = 2;
+    /// Its weight where functions of several hosts want to compute.
+    pub const CPU_SHARE: u32 = 3;
+    /// Bytes that its calls use, and that wait or are kept for it.
+    pub const MEMORY: u32 = 4;
+    /// Programs that it has loaded.
+    pub const PROGRAMS: u32 = 5;
+    /// Connections.
+    pub const CONNECTIONS: u32 = 6;
+    /// Bytes of its named states.
+    pub const STATE: u32 = 7;
+    /// Bytes of its files in an export: the most that it holds in one.
+    pub const SPACE: u32 = 8;
+    /// Its files and directories in an export: the most that it has in one.
+    pub const FILES: u32 = 9;
+
+    /// How a configuration calls the limit with this number.
+    pub fn name(number: u32) -> Option<&'static str> {
+        Some(match number {
+            IOPS => "iops",
+            BYTES_PER_S => "bytes_per_s",
+            CPU_SHARE => "cpu_share",
+            MEMORY => "memory",
+            PROGRAMS => "programs",
+            CONNECTIONS => "connections",
+            STATE => "state",
+            SPACE => "space",
+            FILES => "files",
+            _ => return None,
+        })
+    }
+
+    /// Whether a host has some of it; else it is a rate or a weight.
+    pub fn is_level(number: u32) -> bool {
+        (MEMORY..=FILES).contains(&number)
+    }
 }
 
 /// An entry of the statistics.
@@ -226,21 +271,25 @@ pub struct StatisticsEntry {
     /// One of [`statistics_kind`].
     pub kind: u8,
     reserved1: [u8; 3],
-    /// NSID, number of the export, or a number that the target has given to this function and to no other.
+    /// NSID, number of the export or of the limit, or a number that the target has given to this function and to no other.
     pub id: U32,
-    /// Calls, commands, or reads and writes; of a quota, how often a connection waited because its host had had its rate; of
-    /// space, files that a host has.
+    /// Calls, commands, or reads and writes; of a quota and of a limit of it, how often a connection waited because its host had
+    /// had its rate; of space, files that a host has.
     pub operations: U64,
-    /// Bytes that functions were given, or that were read; of space, the most that a host may hold, 0 without a quota.
+    /// Bytes that functions were given, or that were read; of space, the most that a host may hold, 0 without a quota; of a limit of
+    /// a quota, how much it allows.
     pub read: U64,
-    /// Bytes that functions gave back, or that were written; of space, those that a host holds.
+    /// Bytes that functions gave back, or that were written; of space, those that a host holds; of a limit of a quota, how much of
+    /// it is used, if it is a [level](quota_limit::is_level).
     pub written: U64,
     /// Microseconds: of running; of a volume in which commands were under way; of an export, and of what functions do, which
-    /// its reads and writes took, added up; of a quota, that connections waited.
+    /// its reads and writes took, added up; of a quota and of a limit of it, that connections waited; of the limit
+    /// [`CPU_SHARE`](quota_limit::CPU_SHARE), in which functions of the host ran.
     pub busy_us: U64,
-    /// How many failed; of a quota, how often its host was refused something.
+    /// How many failed; of a quota and of a limit of it, how often its host was refused something.
     pub failed: U64,
-    /// Content hash of the function's program; of space, the most files that a host may have, 0 without a quota.
+    /// Content hash of the function's program; of space, the most files that a host may have, 0 without a quota; of a limit of a
+    /// quota, the id of the quota.
     pub program_id: U64,
     reserved56: [u8; 8],
     name: [u8; 64],
