@@ -21,6 +21,7 @@ mod life;
 mod limits;
 mod loads;
 mod memory;
+mod paced;
 mod paths;
 mod places;
 mod programs;
