@@ -165,18 +165,63 @@ fn a_reload_opens_nothing_by_what_is_missing() {
     server.process.signal(Signal::HUP);
     server.says("stays as it was: no [[grant]] is left");
     assert!(!runs_more());
+    // An editor, or a full disk, cut it off.
+    std::fs::write(&place.file, "").expect("written");
+    server.process.signal(Signal::HUP);
+    server.says("stays as it was: it serves nothing any more");
+    assert!(server.reads("one"));
     let ann = "[[host]]\nname = \"ann\"\nnqn = \"nqn.2014-08.org.example:ann\"\n";
     listening("127.0.0.1:0", &format!("{granted}{ann}"));
     server.process.signal(Signal::HUP);
     server.says("read again; hosts let in: ann");
     listening("127.0.0.1:0", granted);
     server.process.signal(Signal::HUP);
-    server.says("read again; hosts not let in any more: ann");
-    // An editor, or a full disk, cut it off.
-    std::fs::write(&place.file, "").expect("written");
+    server.says("stays as it was: no [[host]] is left");
+    listening("127.0.0.1:0", &format!("{granted}[security]\nrequire = \"auth\"\n"));
     server.process.signal(Signal::HUP);
-    server.says("stays as it was: it serves nothing any more");
-    assert!(server.reads("one"));
+    server.says("read again; hosts not let in any more: ann");
+    listening("127.0.0.1:0", granted);
+    server.process.signal(Signal::HUP);
+    server.says("stays as it was: hosts would have to prove less than before");
+    listening("127.0.0.1:0", &format!("{granted}[security]\nrequire = \"none\"\n"));
+    server.process.signal(Signal::HUP);
+    until("it is open again", || server.reads("one"));
+}
+
+/// Programs that nobody had signed ran after a reload that had lost one line.
+#[test]
+fn a_reload_does_not_lose_who_signs() {
+    let place = Place::new();
+    let signers = format!("[security]\nrequire_signed_by = [\"{}\"]\n", "a7".repeat(32));
+    place.write(&format!("{signers}{}", place.export("one")));
+    let server = Logged::start(&place, &mut serve(place.config()));
+    place.write(&place.export("one"));
+    server.process.signal(Signal::HUP);
+    server.says("stays as it was: security.require_signed_by is gone");
+}
+
+/// A host that could write an export with keys in it came in as another host, and one that could write the configuration let itself
+/// in.
+#[test]
+fn an_export_of_what_decides_who_comes_in_is_refused() {
+    let place = Place::new();
+    let line = common::good(&["key", "new", "--file", place.dir.path().join("two/ann").to_str().expect("text")]);
+    let nqn = line.split_whitespace().next().expect("a name");
+    let key = place.dir.path().join("one/key");
+    std::fs::write(&key, line.split_whitespace().nth(1).expect("a key")).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
+    std::fs::set_permissions(&key, mode).expect("ours");
+    let host = format!("[[host]]\nname = \"ann\"\nnqn = \"{nqn}\"\ndhchap_keys = [\"file:{}\"]\n", key.display());
+    let refused = |text: &str, why: &str| {
+        place.write(text);
+        for command in [&["check-config"][..], &["serve", "--config"]] {
+            let (code, _, said) = diskside(&[command, &[place.config()]].concat());
+            assert!(code != 0 && said.contains(why), "{command:?}: {code}: {said}");
+        }
+    };
+    refused(&format!("{host}{}", place.export("one")), "export `one`: a key is in it");
+    let all = format!("[[export]]\nname = \"all\"\npath = \"{}\"\nrw = true\n", place.dir.path().display());
+    refused(&all, "export `all`: the configuration is in it");
 }
 
 /// A session of this process.

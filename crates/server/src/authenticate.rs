@@ -3,7 +3,6 @@
 mod queue;
 
 use std::fmt;
-use std::net::IpAddr;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -11,6 +10,7 @@ use diskside_nvme::auth::{Exponents, Names, TlsPsk, Work};
 use diskside_nvme::controller::Tag;
 use diskside_sys::schedule::{Behind, step_back};
 
+pub(crate) use self::queue::Origin;
 use self::queue::{Pushed, Queue};
 use crate::channel::{Shaken, Shaking, TlsKeys};
 use crate::half_open::ConnectionSlot;
@@ -80,20 +80,14 @@ impl Authenticators {
         keys.add_generated(names, psk, Instant::now());
     }
 
-    /// Has something computed for a connection. `origin` is where that came from, if its host is not let in yet. False: there
+    /// Has something computed for a connection, in turns with those of other origins. False: there
     /// is too much to do already.
-    pub(crate) fn compute(&self, place: ConnectionSlot, origin: Option<IpAddr>, tag: Tag, work: Work) -> bool {
+    pub(crate) fn compute(&self, place: ConnectionSlot, origin: Origin, tag: Tag, work: Work) -> bool {
         self.give(place, origin, Task::Compute(tag, work))
     }
 
     /// Has a handshake carried on for a connection; the same otherwise.
-    pub(crate) fn shake(
-        &self,
-        place: ConnectionSlot,
-        origin: Option<IpAddr>,
-        shaking: Shaking,
-        received: Vec<u8>,
-    ) -> bool {
+    pub(crate) fn shake(&self, place: ConnectionSlot, origin: Origin, shaking: Shaking, received: Vec<u8>) -> bool {
         self.give(place, origin, Task::Shake(Box::new(shaking), received))
     }
 
@@ -102,7 +96,7 @@ impl Authenticators {
         shaking.go_on(received, &self.shared.tls)
     }
 
-    fn give(&self, place: ConnectionSlot, origin: Option<IpAddr>, task: Task) -> bool {
+    fn give(&self, place: ConnectionSlot, origin: Origin, task: Task) -> bool {
         if !*self.started.get_or_init(|| self.start()) {
             return false;
         }

@@ -3,7 +3,9 @@
 //! A peer decides how often it connects, and how often it breaks the protocol. Without a bound a loop of ten lines on one
 //! machine fills the disk of another.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::net::Ipv6Addr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -24,10 +26,10 @@ struct Told {
 }
 
 impl Notices {
-    /// Whether a line about the peer at `address` (with or without its port) is written: then how many were left out since the
+    /// Whether a line about the peer at `address` (with or without its port; of IPv6 its network) is written: then how many were left out since the
     /// last one that was. `None`: it is left out.
     pub(crate) fn admit(&self, address: &str, now: Instant) -> Option<u64> {
-        let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+        let host = &*network(address.rsplit_once(':').map_or(address, |(host, _)| host));
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         if peers.len() >= PEERS_MAX && !peers.contains_key(host) {
             peers.retain(|_, told| now < told.since + WINDOW);
@@ -50,6 +52,18 @@ impl Notices {
     /// Lines that were left out in all.
     pub(crate) fn left_out(&self) -> u64 {
         self.left_out.load(Ordering::Relaxed)
+    }
+}
+
+/// The network of 64 bits that an address of IPv6 is in: whoever has one has all of it.
+fn network(host: &str) -> Cow<'_, str> {
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).and_then(|host| host.parse().ok());
+    match address {
+        Some(address @ Ipv6Addr { .. }) if address.to_ipv4_mapped().is_none() => {
+            let [a, b, c, d, ..] = address.segments();
+            format!("[{a:x}:{b:x}:{c:x}:{d:x}]").into()
+        }
+        _ => host.into(),
     }
 }
 
@@ -76,10 +90,22 @@ mod tests {
         assert_eq!(notices.left_out(), 1990 + 990);
     }
 
+    /// Who has one address of IPv6 has 2^64, each of which had ten lines a minute.
+    #[test]
+    fn a_network_of_64_bits_is_one_peer() {
+        let (notices, start) = (Notices::default(), Instant::now());
+        let all = (0..1000).filter(|n| notices.admit(&format!("[2001:db8::{n:x}]:1"), start).is_some()).count();
+        assert_eq!(all, LINES_MAX as usize);
+        assert_eq!(notices.admit("[2001:db8:0:1::1]:1", start), Some(0), "another network is another peer");
+        assert_eq!(notices.admit("[::ffff:192.0.2.1]:1", start), Some(0), "an address of IPv4 is no such network");
+        assert_eq!(notices.admit("[::ffff:192.0.2.2]:1", start), Some(0));
+    }
+
     #[test]
     fn addresses_without_end_take_neither_memory_nor_lines() {
         let (notices, start) = (Notices::default(), Instant::now());
-        let all = (0..100_000).filter(|n| notices.admit(&format!("[2001:db8::{n:x}]:1"), start).is_some()).count();
+        let at = |n: u32| format!("[2001:db8:{:x}:{:x}::1]:1", n >> 16, n & 0xffff);
+        let all = (0..100_000).filter(|n| notices.admit(&at(*n), start).is_some()).count();
         assert_eq!(all, PEERS_MAX + LINES_MAX as usize);
         assert!(notices.peers.lock().unwrap().len() <= PEERS_MAX + 1);
         assert_eq!(notices.admit("192.0.2.1:1", start + WINDOW), Some(0), "a minute later there is room again");

@@ -1,12 +1,18 @@
-//! The jobs that wait for a thread that authenticates hosts: addresses in turn, so that one with many connections keeps
-//! nobody waiting for more than a job of each.
+//! The jobs that wait for a thread that authenticates hosts: addresses, and hosts that are let in, in turn, so that one with
+//! many connections keeps nobody waiting for more than a job of each.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// From where a connection came whose host is not let in yet; `None`: its host is let in, or in this process.
-pub(super) type Origin = Option<IpAddr>;
+/// Whose connection it is that work is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Origin {
+    /// Its host is not let in yet, and came from there.
+    Address(IpAddr),
+    /// It is let in, and authenticates again: a number of its name.
+    Host(u64),
+}
 
 /// Jobs that wait, at most so many.
 #[derive(Debug)]
@@ -93,15 +99,12 @@ impl<J> Waiting<J> {
         job
     }
 
-    /// Makes room for a job of `newcomer`: one goes of the origin that has most, if that has more than the newcomer. Hosts that
-    /// are let in lose none.
+    /// Makes room for a job of `newcomer`: one goes of the origin that has most, if that has more than the newcomer; of an address
+    /// rather than of a host that is let in and has as many.
     fn take_newest_of_most(&mut self, newcomer: Origin) -> Option<J> {
         let own = self.jobs.get(&newcomer).map_or(0, VecDeque::len);
-        let others = self.jobs.iter().filter(|(origin, _)| origin.is_some());
-        let (&most, count) = others.map(|(origin, jobs)| (origin, jobs.len())).max_by_key(|(_, count)| *count)?;
-        if count <= own {
-            return None;
-        }
+        let counts = self.jobs.iter().map(|(origin, jobs)| (*origin, jobs.len())).filter(|(_, count)| *count > own);
+        let (most, _) = counts.max_by_key(|(origin, count)| (*count, matches!(origin, Origin::Address(_))))?;
         let job = self.take(most, VecDeque::pop_back);
         if !self.jobs.contains_key(&most) {
             self.turns.retain(|origin| *origin != most);
@@ -125,8 +128,10 @@ impl<J> Waiting<J> {
 mod tests {
     use super::*;
 
+    const ANN: Origin = Origin::Host(1);
+
     fn of(last: u8) -> Origin {
-        Some(IpAddr::from([192, 0, 2, last]))
+        Origin::Address(IpAddr::from([192, 0, 2, last]))
     }
 
     /// One address with a thousand connections had a thousand exponentiations done before that of a host elsewhere.
@@ -137,7 +142,7 @@ mod tests {
             queue.push(of(1), job);
         }
         queue.push(of(2), 20);
-        queue.push(None, 30);
+        queue.push(ANN, 30);
         let order: Vec<_> = (0..5).filter_map(|_| queue.pop()).collect();
         assert_eq!(order, [10, 20, 30, 11, 12]);
         let waiting = queue.lock();
@@ -153,17 +158,26 @@ mod tests {
         }
         assert_eq!(queue.push(of(1), 13), Pushed::Refused);
         assert_eq!(queue.push(of(2), 20), Pushed::InPlaceOf(12));
-        assert_eq!(queue.push(None, 30), Pushed::InPlaceOf(11));
+        assert_eq!(queue.push(ANN, 30), Pushed::InPlaceOf(11));
         assert!(matches!(queue.push(of(3), 40), Pushed::InPlaceOf(10 | 20)), "of those with as many, one goes");
     }
 
+    /// A host that was let in filled the queue by authenticating again on thousands of queues, and no other got in.
     #[test]
-    fn hosts_that_are_let_in_lose_no_job() {
-        let queue = Queue::new(2);
+    fn hosts_that_are_let_in_lose_a_job_only_where_they_have_all_of_them() {
+        let queue = Queue::new(3);
         for job in [30, 31] {
-            queue.push(None, job);
+            queue.push(ANN, job);
         }
-        assert_eq!(queue.push(of(1), 10), Pushed::Refused);
+        queue.push(of(1), 10);
+        assert_eq!(queue.push(of(2), 20), Pushed::InPlaceOf(31), "one that has more than the newcomer");
+        let queue = Queue::new(3);
+        queue.push(ANN, 30);
+        for job in [10, 11] {
+            queue.push(of(1), job);
+        }
+        assert_eq!(queue.push(of(2), 20), Pushed::InPlaceOf(11));
+        assert_eq!(queue.push(of(2), 21), Pushed::Refused);
     }
 
     #[test]

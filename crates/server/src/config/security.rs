@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::{Moment, check_nqn};
 
 /// What a host must do to be let in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Requirement {
     /// Say its name. Hosts with keys must prove it.
@@ -56,6 +56,9 @@ pub struct SecuritySettings {
 pub struct Security {
     /// What a host must do to be let in.
     pub require: Requirement,
+    /// Whether that was written, and does not follow from the keys of hosts.
+    #[serde(skip)]
+    pub is_require_written: bool,
     /// The file that says who came, was refused, loaded and ran what; none without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<PathBuf>,
@@ -149,6 +152,7 @@ impl Security {
         let names = |list: Vec<&'static str>| list.into_iter().map(String::from).collect();
         Self {
             require: settings.require.unwrap_or(usually),
+            is_require_written: settings.require.is_some(),
             audit: settings.audit,
             require_signed_by: settings.require_signed_by.unwrap_or_default(),
             dhchap_hashes: settings

@@ -3,13 +3,14 @@
 mod send;
 mod slow;
 
-use std::net::IpAddr;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use diskside_nvme::Nqn;
 use diskside_nvme::auth::Done;
 use diskside_nvme::controller::{self, ConnectionConfig, State, Tag};
 use rustix::net::{Shutdown, shutdown};
@@ -20,6 +21,7 @@ use super::function::FunctionState;
 use super::memory::{Account, AccountMemory};
 use super::receive::Receive;
 use crate::audit::Told;
+use crate::authenticate::Origin;
 use crate::half_open::{ConnectionSlot, Entrant};
 use crate::link::LoopEnd;
 use diskside_rights::{HostQuota, Limit};
@@ -400,9 +402,16 @@ impl Connection {
         ConnectionSlot { reactor: core.index, connection: self.id, alive: Arc::downgrade(&self.alive) }
     }
 
-    /// Where it came from, if its host is not let in yet.
-    pub(super) fn origin(&self) -> Option<IpAddr> {
-        self.entrant.as_ref().map(Entrant::address)
+    /// Whose it is, for those who authenticate hosts in turns.
+    pub(super) fn origin(&self) -> Origin {
+        match &self.entrant {
+            Some(entrant) => Origin::Address(entrant.address()),
+            None => {
+                let mut hasher = DefaultHasher::new();
+                self.machine.host_nqn().map(Nqn::as_str).hash(&mut hasher);
+                Origin::Host(hasher.finish())
+            }
+        }
     }
 
     /// Whether it is the connection that this was taken from, and not one that has its place now.

@@ -34,7 +34,9 @@ impl RightsArgs {
     /// The grant; `None` where nothing is said.
     pub(crate) fn grant(&self, name: &str, config: &ServeConfig, path: &Path) -> Result<Option<Table>, Failure> {
         if self.is_empty() {
-            return Ok(None);
+            // Without a grant a host may use what all may, functions among that.
+            let alone = "--no-functions takes functions from what --read and --write grant; it needs one of them";
+            return if self.no_functions { Err(Failure::Usage(alone.into())) } else { Ok(None) };
         }
         let (mut volumes, mut exports) = (InlineTable::new(), InlineTable::new());
         let granted = [(&self.read, "r"), (&self.write, "rw")];

@@ -53,6 +53,17 @@ fn check(now: &ServeConfig, new: &ServeConfig) -> Result<(), String> {
     if !now.grants.is_empty() && new.grants.is_empty() {
         return Err(NO_GRANT.to_owned());
     }
+    let again = "write it, or, if that is meant, start the server again";
+    let (before, after) = (&now.security, &new.security);
+    if !before.require_signed_by.is_empty() && after.require_signed_by.is_empty() {
+        return Err(format!("security.require_signed_by is gone, and programs that nobody signed would run: {again}"));
+    }
+    if after.require < before.require && !after.is_require_written {
+        return Err(format!("hosts would have to prove less than before, and no security.require says so: {again}"));
+    }
+    if !now.known_hosts.is_empty() && new.known_hosts.is_empty() && !new.authenticates_hosts() {
+        return Err(format!("no [[host]] is left, so everybody would be let in: keep one, {again}"));
+    }
     Ok(())
 }
 
