@@ -5,7 +5,7 @@ mod common;
 use common::good;
 
 /// The report on a function of twenty lines had 185, because clang copies functions of headers into loops, and each copy of an
-/// access had its own advice. What concerned the author's own lines was somewhere between them.
+/// access had its own advice. The advice on the author's own lines was somewhere between them.
 #[test]
 fn a_report_on_loops_says_the_same_once_and_puts_headers_last() {
     let guide = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/functions.md");

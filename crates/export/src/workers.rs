@@ -58,7 +58,7 @@ struct Jobs {
 pub(super) enum Whose {
     /// A host, by a number of its own.
     Host(usize),
-    /// The server's own, and what goes on of calls, which are bounded.
+    /// The server itself, and calls that have begun, which are bounded.
     Ours,
 }
 

@@ -132,6 +132,8 @@ struct Lines {
 struct Queues {
     /// By NQN; what strangers did is under no name.
     hosts: BTreeMap<String, HostLines>,
+    /// When hosts were last looked through for some to forget.
+    swept: Option<Instant>,
     /// Those with lines that wait, in the order of their turns.
     turns: VecDeque<String>,
     waiting: usize,
@@ -162,7 +164,12 @@ struct Waiting {
 impl Queues {
     /// Adds a line of a host. False: there is no room for it.
     fn push(&mut self, host: &str, record: Record, now: Instant) -> bool {
-        if self.hosts.len() >= HOSTS_MAX && !self.hosts.contains_key(host) {
+        // Not for each of a thousand new names a second: to look through them takes longer than all else.
+        if self.hosts.len() >= HOSTS_MAX
+            && !self.hosts.contains_key(host)
+            && self.swept.is_none_or(|swept| now >= swept + SWEEP_EVERY)
+        {
+            self.swept = Some(now);
             self.hosts.retain(|_, lines| !lines.waiting.is_empty() || lines.left_out > 0 || now < lines.since + WINDOW);
         }
         let is_told_apart = self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(host);
@@ -234,6 +241,8 @@ impl Lines {
     }
 }
 
+/// How often hosts are looked through for some to forget.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// The queue of what peers did that are not known, and that of hosts that are not told apart. No host has such a name.
 const STRANGERS: &str = "";
 const OTHERS: &str = "(others)";

@@ -501,7 +501,7 @@ pub enum ConfigError {
 pub fn read_config(path: &Path) -> Result<String, ConfigError> {
     let cannot = |error| ConfigError::Read { path: path.to_owned(), error };
     let mut file = File::open(path).map_err(cannot)?;
-    // Of the open file: another could be in its place a moment later.
+    // The metadata of the open file, not of one that may be in its place a moment later.
     let metadata = file.metadata().map_err(cannot)?;
     let mode = metadata.permissions().mode() & 0o7777;
     if metadata.is_file() && mode & 0o002 != 0 {

@@ -13,8 +13,15 @@ use std::time::{Duration, Instant};
 /// Decides whether a line about a peer is written.
 #[derive(Debug, Default)]
 pub(crate) struct Notices {
-    peers: Mutex<HashMap<String, Told>>,
+    peers: Mutex<Peers>,
     left_out: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Peers {
+    told: HashMap<String, Told>,
+    /// When they were last looked through for some to forget.
+    swept: Option<Instant>,
 }
 
 /// The notices about one address.
@@ -31,7 +38,11 @@ impl Notices {
     pub(crate) fn admit(&self, address: &str, now: Instant) -> Option<u64> {
         let host = &*network(address.rsplit_once(':').map_or(address, |(host, _)| host));
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
-        if peers.len() >= PEERS_MAX && !peers.contains_key(host) {
+        let Peers { told: peers, swept } = &mut *peers;
+        // Not for each of a thousand new addresses a second: to look through them takes longer than all else.
+        if peers.len() >= PEERS_MAX && !peers.contains_key(host) && swept.is_none_or(|swept| now >= swept + SWEEP_EVERY)
+        {
+            *swept = Some(now);
             peers.retain(|_, told| now < told.since + WINDOW);
         }
         // Notices of more addresses than these share the lines of one.
@@ -55,7 +66,7 @@ impl Notices {
     }
 }
 
-/// The network of 64 bits that an address of IPv6 is in: whoever has one has all of it.
+/// The network of 64 bits that an address of IPv6 is in: anyone who has one address has all of it.
 fn network(host: &str) -> Cow<'_, str> {
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).and_then(|host| host.parse().ok());
     match address {
@@ -70,6 +81,8 @@ fn network(host: &str) -> Cow<'_, str> {
 /// Lines about one address in a [`WINDOW`].
 const LINES_MAX: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
+/// How often addresses are looked through for some to forget.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Addresses with notices of their own.
 const PEERS_MAX: usize = 1024;
 
@@ -90,7 +103,7 @@ mod tests {
         assert_eq!(notices.left_out(), 1990 + 990);
     }
 
-    /// Who has one address of IPv6 has 2^64, each of which had ten lines a minute.
+    /// Anyone who has one address of IPv6 has 2^64, each of which had ten lines a minute.
     #[test]
     fn a_network_of_64_bits_is_one_peer() {
         let (notices, start) = (Notices::default(), Instant::now());
@@ -107,7 +120,7 @@ mod tests {
         let at = |n: u32| format!("[2001:db8:{:x}:{:x}::1]:1", n >> 16, n & 0xffff);
         let all = (0..100_000).filter(|n| notices.admit(&at(*n), start).is_some()).count();
         assert_eq!(all, PEERS_MAX + LINES_MAX as usize);
-        assert!(notices.peers.lock().unwrap().len() <= PEERS_MAX + 1);
+        assert!(notices.peers.lock().unwrap().told.len() <= PEERS_MAX + 1);
         assert_eq!(notices.admit("192.0.2.1:1", start + WINDOW), Some(0), "a minute later there is room again");
     }
 }

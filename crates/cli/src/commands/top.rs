@@ -63,7 +63,7 @@ impl Top {
         Ok(())
     }
 
-    /// What the server does, which a host sees only if that is granted to it.
+    /// The server's own numbers, which a host sees only if that is granted to it.
     fn server_text(
         &self,
         page: &StatisticsPage,

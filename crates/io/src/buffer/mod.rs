@@ -5,7 +5,6 @@
 //! [`ALIGNMENT_BYTES`], satisfies `O_DIRECT` on every file system and device with blocks of up to 4 KiB.
 
 mod arena;
-mod kept;
 pub(crate) mod memory;
 mod pool;
 mod ranges;

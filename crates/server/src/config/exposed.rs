@@ -9,7 +9,7 @@ use super::{ConfigError, ServeConfig};
 impl ServeConfig {
     /// Hosts must not read each other's keys, nor write who is let in and what was noted of them. Looks at the file system.
     pub(crate) fn check_exposed(&self) -> Result<(), ConfigError> {
-        // What is not there is of no use to anybody, and another check says that it is missing.
+        // A file that is not there is of no use to anybody, and another check says that it is missing.
         let real = |path: &Path| path.canonicalize().ok();
         let keys = self.known_hosts.iter().flat_map(|host| {
             host.dhchap_keys.iter().chain(&host.dhchap_controller_key).chain(&host.tls_keys).map(|key| &key.path)

@@ -1,4 +1,4 @@
-//! What a configuration says that probably is not meant.
+//! Parts of a configuration that probably are not meant.
 
 use diskside_rights::Mode;
 
@@ -6,7 +6,7 @@ use super::reach::is_local;
 use super::{KeyFile, ServeConfig};
 
 impl ServeConfig {
-    /// What an operator should know of it, although a server runs with it.
+    /// The things that an operator should know of it, although a server runs with it.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if self.insecure

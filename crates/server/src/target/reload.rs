@@ -60,8 +60,8 @@ impl Handle {
         let stays = |spec: &&ExportSpec| config.exports.contains(spec);
         let staying: Vec<ExportSpec> = now.exports.iter().filter(stays).cloned().collect();
         let staying = self.shared().exports.prepare(&staying)?;
-        // All that can be wrong has been looked at. What goes goes first, and what comes comes last: nobody has a right of the old
-        // grants to what is new, or one of the new grants to what is gone.
+        // All that can be wrong has been looked at. Old exports and volumes go first, and new ones come last: nobody has a right of the
+        // old grants to a new one, or of the new grants to an old one.
         self.shared().exports.replace(staying);
         for gone in now.volumes.iter().filter(|old| !config.volumes.contains(old)) {
             match self.remove_volume(&gone.name) {

@@ -1,4 +1,4 @@
-//! What a host that is let in may use, as flags and as a `[[grant]]`.
+//! The rights of a host that is let in, as flags and as a `[[grant]]`.
 
 use crate::error::Failure;
 use crate::output::say;
@@ -7,7 +7,7 @@ use diskside::target::config::{FunctionRule, ServeConfig};
 use std::path::Path;
 use toml_edit::{Array, InlineTable, Table, value};
 
-/// What it may use.
+/// Its rights.
 #[derive(Args)]
 pub(crate) struct RightsArgs {
     /// An export or a volume that the host may read; '*' for all. Without any grant it may use all that others may
@@ -67,7 +67,7 @@ impl RightsArgs {
     }
 }
 
-/// Who would be surprised by a grant to a host of this name, or by none.
+/// Warns where a grant to a host of this name, or none, has consequences that are easily overlooked.
 pub(crate) fn warn_of_rights(name: &str, is_granted: bool, config: &ServeConfig) {
     let others = config.known_hosts.iter().map(|host| &*host.name).filter(|other| *other != name);
     let others: Vec<&str> = others.collect();
