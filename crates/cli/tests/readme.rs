@@ -46,7 +46,9 @@ fn the_commands_over_files_of_this_machine_work() {
 #[test]
 fn a_directory_is_served_and_functions_run_on_it_from_another_process() {
     let server = tempfile::tempdir().expect("a temporary directory");
-    std::fs::write(server.path().join("server.log"), log()).expect("written");
+    let data = server.path().join("data");
+    std::fs::create_dir(&data).expect("made");
+    std::fs::write(data.join("server.log"), log()).expect("written");
     let reader = Reader::new();
     // The laptop has the function, and nothing of the data.
     for local in ["server.log", "other.log", "data.bin"] {
@@ -61,7 +63,7 @@ fn a_directory_is_served_and_functions_run_on_it_from_another_process() {
     let allowed =
         shell(&format!("{} <pasted", without_comment(&allow.command)), server.path()).output().expect("a shell");
     assert!(allowed.status.success(), "{}", String::from_utf8_lossy(&allowed.stderr));
-    let serving = Serving::start(&serve.command, server.path());
+    let serving = Serving::start(&serve.command, server.path(), &data);
     // Who has no key is not let in.
     let stranger = format!("DISKSIDE_KEY=none diskside ls {}", serving.url);
     let refused = reader.run(&stranger);
@@ -113,8 +115,11 @@ fn the_first_function_of_the_guide_has_one_result_wherever_it_runs() {
     let sum: u64 = (0..5_000_000_u32).map(|n| u64::from(n.wrapping_mul(2_654_435_761))).sum();
     std::fs::write(server.path().join("data.bin"), &numbers).expect("written");
     std::fs::write(reader.dir.path().join("data.bin"), &numbers).expect("written");
-    let serving =
-        Serving::start("diskside serve --export data=/srv/data --listen 0.0.0.0:4420 --insecure", server.path());
+    let serving = Serving::start(
+        "diskside serve --export data=/srv/data --listen 0.0.0.0:4420 --insecure",
+        server.path(),
+        server.path(),
+    );
     let here = reader.good("diskside run ./sum.bpf.c data.bin");
     assert_eq!(here, format!("total  {sum}\n"));
     for extra in ["", "--threads 3", "--where host", "--where device --chunk 64KiB"] {
@@ -217,9 +222,10 @@ struct Serving {
 }
 
 impl Serving {
-    fn start(command: &str, dir: &Path) -> Self {
+    /// A command in this directory, with the data in another or the same.
+    fn start(command: &str, dir: &Path, data: &Path) -> Self {
         assert!(command.contains("/srv/data") && command.contains("0.0.0.0:4420"), "{command}");
-        let command = command.replace("/srv/data", &dir.display().to_string()).replace("0.0.0.0:4420", "127.0.0.1:0");
+        let command = command.replace("/srv/data", &data.display().to_string()).replace("0.0.0.0:4420", "127.0.0.1:0");
         // The shell becomes the server, so that ending one ends the other.
         let mut shell = shell(&format!("exec {command}"), dir);
         let mut child = shell.stdout(Stdio::piped()).spawn().expect("a shell");

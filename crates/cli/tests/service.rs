@@ -150,6 +150,10 @@ fn a_reload_opens_nothing_by_what_is_missing() {
     let server = Logged::start(&place, &mut serve(place.config()));
     listening("127.0.0.1:0", "");
     server.process.signal(Signal::HUP);
+    server.says("stays as it was: hosts would have to prove less than before");
+    // Nor may it be by what is written: it listens where it did.
+    listening("127.0.0.1:0", "[security]\nrequire = \"none\"");
+    server.process.signal(Signal::HUP);
     server.says("stays as it was: listen: 0.0.0.0:");
     server.says("hosts are not authenticated");
     assert!(!server.reads("one"));
@@ -205,7 +209,7 @@ fn a_reload_does_not_lose_who_signs() {
 #[test]
 fn an_export_of_what_decides_who_comes_in_is_refused() {
     let place = Place::new();
-    let line = common::good(&["key", "new", "--file", place.dir.path().join("two/ann").to_str().expect("text")]);
+    let line = good(&["key", "new", "--file", place.dir.path().join("two/ann").to_str().expect("text")]);
     let nqn = line.split_whitespace().next().expect("a name");
     let key = place.dir.path().join("one/key");
     std::fs::write(&key, line.split_whitespace().nth(1).expect("a key")).expect("written");
