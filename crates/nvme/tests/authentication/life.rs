@@ -242,6 +242,22 @@ fn keys_change_without_a_host_being_thrown_out() {
     assert_eq!(queue.connection.error(), Some(&ConnectionError::ControllerGone), "it may not connect at all any more");
 }
 
+/// A connection that was made with a key made keys of secure channels, and with them new connections, after that key had been
+/// taken away.
+#[test]
+fn a_key_that_was_taken_away_is_none_for_connections_that_are_there() {
+    let now = Instant::now();
+    let mut target = target();
+    let (mut queue, _) = ready_admin(&mut target, now);
+    let mut policy = super::policy();
+    policy.hosts.get_mut(&identity().nqn).unwrap().keys = vec![key(50, None)];
+    target.subsystem.set_authentication(policy);
+    let host = Host::new(names(), credentials(false), 1);
+    let error = queue.authenticate(&mut target, now, host, |_, _| ()).unwrap_err();
+    assert!(matches!(error, AuthError::Theirs(_)), "{error:?}");
+    assert_eq!(queue.connection.error(), Some(&ConnectionError::Authentication(AuthError::WrongHostKey)));
+}
+
 #[test]
 fn hosts_without_a_key_are_not_told_of_the_subsystem() {
     for (stranger, count) in [(false, 1), (true, 0)] {
