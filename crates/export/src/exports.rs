@@ -104,7 +104,21 @@ impl Exports {
     }
 
     /// Serves these instead. Handles of hosts in others are stale from now on; calls that run end as they would have.
-    pub fn replace(&self, OpenedExports(list): OpenedExports) {
+    pub fn replace(&self, list: OpenedExports) {
+        self.swap(list);
+        if self.keeps_accounts.load(Ordering::SeqCst) {
+            self.keep_accounts();
+        }
+    }
+
+    /// Serves these alone of those that are served, at once: what hosts hold is counted when others follow.
+    pub fn withdraw_all_but(&self, staying: OpenedExports) {
+        if staying.0.len() < self.list().len() {
+            self.swap(staying);
+        }
+    }
+
+    fn swap(&self, OpenedExports(list): OpenedExports) {
         if !list.is_empty() && self.handles.max() == 0 {
             self.handles.set_max(handles_max());
         }
@@ -112,9 +126,6 @@ impl Exports {
         let after = self.list();
         for export in before.iter().filter(|export| !after.iter().any(|other| Arc::ptr_eq(other, export))) {
             export.withdrawn.store(true, Ordering::Release);
-        }
-        if self.keeps_accounts.load(Ordering::SeqCst) {
-            self.keep_accounts();
         }
     }
 

@@ -465,7 +465,8 @@ pub enum ConfigError {
     },
     /// Everybody on the machine may write the file.
     #[error(
-        "{path}: its mode is {mode:04o}, so everybody on this machine could let himself in by it: look through it, and `chmod o-w` it",
+        "{path}: its mode is {mode:04o}, so everybody on this machine could let himself in by it: look through it, and `chmod o-w` it, or keep it \
+         where modes can be changed",
         path = path.display()
     )]
     Writable {

@@ -15,6 +15,7 @@ use diskside::target::confine::{Confinement, confine, give_up};
 use diskside::target::service::{Service, inherited_listeners};
 use diskside::target::{Handle, Target, TargetError};
 use diskside_observe::{Observer, Watched};
+use reload::Resolved;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -115,13 +116,15 @@ impl Serve {
         let read_anew: Vec<PathBuf> = file.iter().cloned().collect();
         let resolve = move || {
             let settings = file.as_deref().map(Settings::from_file).transpose()?.unwrap_or_default();
-            let resolved = ServeConfig::resolve(settings.overridden_by(flags.clone()));
+            let settings = settings.overridden_by(flags.clone());
+            let is_require_written = settings.security.require.is_some();
+            let resolved = ServeConfig::resolve(settings).map(|config| Resolved { config, is_require_written });
             resolved.map_err(|error| match &file {
                 Some(file) => in_file(error, file),
                 None => error,
             })
         };
-        let config = resolve().map_err(|e| Failure::Usage(e.to_string()))?;
+        let config = resolve().map_err(|e| Failure::Usage(e.to_string()))?.config;
         if self.print_config {
             return Ok(output::stdout().write_all(config.to_toml().as_bytes())?);
         }

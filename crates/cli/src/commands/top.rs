@@ -70,7 +70,8 @@ impl Top {
         then: Option<&StatisticsPage>,
         rate: impl Fn(u64, Option<u64>) -> String,
     ) -> String {
-        if page.engines.get() == 0 {
+        // A server that tells has been up for some milliseconds.
+        if page.uptime_ms.get() == 0 {
             let shown = "this host sees what is its own; `statistics = true` in a grant shows it the server's numbers";
             return format!("{}: {shown}\n\n", self.url);
         }

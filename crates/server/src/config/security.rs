@@ -56,9 +56,6 @@ pub struct SecuritySettings {
 pub struct Security {
     /// What a host must do to be let in.
     pub require: Requirement,
-    /// Whether that was written, and does not follow from the keys of hosts.
-    #[serde(skip)]
-    pub is_require_written: bool,
     /// The file that says who came, was refused, loaded and ran what; none without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub audit: Option<PathBuf>,
@@ -152,7 +149,6 @@ impl Security {
         let names = |list: Vec<&'static str>| list.into_iter().map(String::from).collect();
         Self {
             require: settings.require.unwrap_or(usually),
-            is_require_written: settings.require.is_some(),
             audit: settings.audit,
             require_signed_by: settings.require_signed_by.unwrap_or_default(),
             dhchap_hashes: settings

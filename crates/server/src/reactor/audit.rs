@@ -11,7 +11,8 @@ impl Connection {
     /// Tells who came, once that is known, and who was not let in.
     pub(super) fn tell_of_arrival(&mut self, core: &Core) {
         if let Some(host) = self.machine.take_refused() {
-            self.tell_refused(core, &host);
+            let why = self.tell_refused(core, &host);
+            self.log_refused(core, Some(&host), why);
         }
         let audit = &core.shared.audit;
         if !audit.is_on() {
@@ -23,7 +24,9 @@ impl Connection {
         let Some((host, subsystem)) = self.machine.host_nqn().zip(self.machine.subsystem_nqn()) else { return };
         match subsystem.is_discovery() {
             // It is shown nothing, and most hosts then go without more.
-            true if !core.shared.subsystem.lets_in(host) => self.tell_refused(core, host),
+            true if !core.shared.subsystem.lets_in(host) => {
+                self.tell_refused(core, host);
+            }
             true => {}
             false => {
                 let authenticated = Some(self.machine.has_proved_itself());
@@ -35,8 +38,8 @@ impl Connection {
         self.told = Told::All;
     }
 
-    /// Says in the log and in the audit that a host is not let in.
-    fn tell_refused(&self, core: &Core, host: &Nqn) {
+    /// Says in the audit that a host is not let in; why not.
+    fn tell_refused(&self, core: &Core, host: &Nqn) -> &'static str {
         let is_known = core.shared.subsystem.has_key_of(host);
         let why = match is_known {
             false => "the host is not known",
@@ -45,7 +48,7 @@ impl Connection {
         let (named, reason, peer) = (Some(host.to_string()), Some(why.to_owned()), Some(self.peer.clone()));
         let record = Record { event: "connect.refused", host: named, peer, reason, ..Record::default() };
         core.shared.audit.tell_of_stranger(record, core.now);
-        self.log_refused(core, Some(host), why);
+        why
     }
 
     /// Writes a line to the log, unless its address has had many.

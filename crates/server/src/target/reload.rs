@@ -55,14 +55,16 @@ impl Handle {
         let new = |spec: &&VolumeSpec| !now.volumes.contains(spec);
         config.volumes.iter().filter(new).try_for_each(|spec| self.check_addable(spec))?;
         let media = config.volumes.iter().filter(new).map(|spec| Ok((spec, open(spec)?)));
-        let media = media.collect::<Result<Vec<_>, TargetError>>()?;
+        let mut media = media.collect::<Result<Vec<_>, TargetError>>()?;
+        // Volumes without a number of their own get one that none of the others has.
+        media.sort_by_key(|(spec, _)| spec.nsid.is_none());
         let hosts = self.prepare_hosts(config)?;
         let stays = |spec: &&ExportSpec| config.exports.contains(spec);
         let staying: Vec<ExportSpec> = now.exports.iter().filter(stays).cloned().collect();
         let staying = self.shared().exports.prepare(&staying)?;
         // All that can be wrong has been looked at. Old exports and volumes go first, and new ones come last: nobody has a right of the
         // old grants to a new one, or of the new grants to an old one.
-        self.shared().exports.replace(staying);
+        self.shared().exports.withdraw_all_but(staying);
         for gone in now.volumes.iter().filter(|old| !config.volumes.contains(old)) {
             match self.remove_volume(&gone.name) {
                 // Who embeds the server may have removed it.
@@ -72,12 +74,16 @@ impl Handle {
         }
         let told_in_audit = self.apply_hosts(hosts, config);
         self.shared().exports.replace(exports);
+        let mut failed = None;
         for (spec, medium) in media {
-            self.add_medium(spec, medium)?;
+            failed = failed.or(self.add_medium(spec, medium).err());
         }
-        told_in_audit?;
         let told = Reloaded::between(&now, config);
         *now = now.with_what_can_change(config);
+        // The rest holds already. A volume that could not be added after all can be by the next reload.
+        let served = self.volumes();
+        now.volumes.retain(|spec| served.iter().any(|volume| volume.name == spec.name));
+        failed.map_or(told_in_audit, Err)?;
         Ok(told)
     }
 

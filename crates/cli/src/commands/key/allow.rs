@@ -30,6 +30,14 @@ impl Allow {
         let mut file = HostsFile::open(self.file)?;
         let config = file.path().to_owned();
         let has_key = file.has(name, &host);
+        if let Some(over) = file.ended(name).filter(|_| has_key) {
+            let what = format!(
+                "the keys of `{name}` ended at {over}, this one with them: have the host make another (diskside key rotate), or change \
+                 the end in {}",
+                config.display()
+            );
+            return Err(Failure::Usage(what));
+        }
         if has_key && self.until.is_some() {
             let what = format!(
                 "{name} has this key already, whose end stays: change it in {}, or have the host make another (diskside key rotate)",

@@ -9,6 +9,7 @@ use clap::Args;
 use diskside::target::config::{ConfigError, Moment, Requirement, ServeConfig, Settings, check_host_name, read_config};
 use diskside_keys::{Introduction, KeyFileError, read_secret, read_tls_secret, write_secret, write_tls_secret};
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use toml_edit::{Array, ArrayOfTables, DocumentMut, InlineTable, Item, Table, Value, value};
 use zeroize::Zeroizing;
@@ -106,12 +107,23 @@ impl HostsFile {
             keys.filter_map(file_of).any(|file| is_it(&self.at.beside().join(file)))
         };
         let has_key = host.key.as_ref().is_none_or(|key| {
-            any("dhchap_keys", &|path| read_secret(path, None).is_ok_and(|known| known.to_text() == key.to_text()))
+            any("dhchap_keys", &|path| {
+                read_secret(path, owner_of(path)).is_ok_and(|known| known.to_text() == key.to_text())
+            })
         });
         let has_tls_key = host.tls_key.as_ref().is_none_or(|key| {
-            any("tls_keys", &|path| read_tls_secret(path, None).is_ok_and(|known| known.to_text() == key.to_text()))
+            any("tls_keys", &|path| {
+                read_tls_secret(path, owner_of(path)).is_ok_and(|known| known.to_text() == key.to_text())
+            })
         });
         has_key && has_tls_key && table.get("nqn").and_then(Item::as_str) == Some(host.nqn.as_str())
+    }
+
+    /// When the keys of a host ended, if all of them have.
+    pub(crate) fn ended(&self, name: &str) -> Option<Moment> {
+        let hosts = self.document.get("host").and_then(Item::as_array_of_tables);
+        let table = hosts.into_iter().flatten().find(|host| name_of(host) == Some(name))?;
+        last_end(table).ok().flatten().filter(|until| until.is_past())
     }
 
     /// That nobody is.
@@ -344,6 +356,11 @@ fn last_end(table: &Table) -> Result<Option<Moment>, String> {
         }
     }
     Ok(last)
+}
+
+/// The user that a file is of: a service's keys are compared by root, too.
+fn owner_of(path: &Path) -> Option<u32> {
+    std::fs::metadata(path).ok().map(|metadata| metadata.uid())
 }
 
 /// The file of a key, as it is written.

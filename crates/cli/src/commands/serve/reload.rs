@@ -10,12 +10,19 @@ use signal_hook::consts::SIGHUP;
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
 
+/// A configuration as it was read.
+pub(super) struct Resolved {
+    pub(super) config: ServeConfig,
+    /// Whether `security.require` was written, and does not follow from the keys of hosts.
+    pub(super) is_require_written: bool,
+}
+
 /// Reads it at each SIGHUP. What cannot be is said, and nothing changes.
 pub(super) fn on_hangup(
     handle: Handle,
     at_start: ServeConfig,
     service: Arc<Service>,
-    resolve: impl Fn() -> Result<ServeConfig, ConfigError> + Send + 'static,
+    resolve: impl Fn() -> Result<Resolved, ConfigError> + Send + 'static,
 ) -> Result<signal_hook::iterator::Handle, Failure> {
     let failed = Failure::environment("listening for signals");
     let mut signals = Signals::new([SIGHUP]).map_err(&failed)?;
@@ -24,7 +31,7 @@ pub(super) fn on_hangup(
         for _ in signals.forever() {
             service.reloading();
             let reloaded = resolve().map_err(|e| e.to_string());
-            let careful = reloaded.and_then(|config| check(&handle.config(), &config).map(|()| config));
+            let careful = reloaded.and_then(|new| check(&handle.config(), &new).map(|()| new.config));
             match careful.and_then(|config| handle.reload(&config).map_err(|e| e.to_string())) {
                 Ok(reloaded) => {
                     say(format_args!("diskside: the configuration was read again{}", told(&reloaded)));
@@ -45,7 +52,8 @@ pub(super) fn on_hangup(
 }
 
 /// Refuses a file that looks cut off, or whose end was lost by mistake: a server that runs does not take it.
-fn check(now: &ServeConfig, new: &ServeConfig) -> Result<(), String> {
+fn check(now: &ServeConfig, new: &Resolved) -> Result<(), String> {
+    let Resolved { config: new, is_require_written } = new;
     let serves = |config: &ServeConfig| !config.volumes.is_empty() || !config.exports.is_empty();
     if serves(now) && !serves(new) {
         return Err("it serves nothing any more, neither a volume nor an export: is it whole? To serve nothing, stop the server".into());
@@ -58,7 +66,7 @@ fn check(now: &ServeConfig, new: &ServeConfig) -> Result<(), String> {
     if !before.require_signed_by.is_empty() && after.require_signed_by.is_empty() {
         return Err(format!("security.require_signed_by is gone, and programs that nobody signed would run: {again}"));
     }
-    if after.require < before.require && !after.is_require_written {
+    if after.require < before.require && !is_require_written {
         return Err(format!("hosts would have to prove less than before, and no security.require says so: {again}"));
     }
     if !now.known_hosts.is_empty() && new.known_hosts.is_empty() && !new.authenticates_hosts() {
