@@ -234,3 +234,34 @@ fn within_reach(confined_to: Option<&ServeConfig>, config: &ServeConfig) -> Resu
         path.display()
     )))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    /// A volume without a number took the one that another of the same file was to have: that one failed, the rest of the file held
+    /// already, and no later reload was taken.
+    #[test]
+    fn new_volumes_leave_each_other_their_numbers() {
+        let config = |volumes: &str| {
+            let text = format!("nqn = 'nqn.2026-11.org.example:target'\nlisten = ['127.0.0.1:0']\n{volumes}");
+            ServeConfig::resolve(Settings::from_toml(&text, "test").unwrap()).unwrap()
+        };
+        let volume = |name: &str, more: &str| format!("[[volume]]\nname = '{name}'\npath = 'mem:1MiB'\n{more}\n");
+        let before = volume("one", "nsid = 1") + &volume("two", "nsid = 2");
+        let running = Target::builder().config(config(&before)).build().unwrap().start().unwrap();
+        let handle = running.handle();
+        let after = config(&(before.clone() + &volume("a", "") + &volume("b", "nsid = 3")));
+        assert_eq!(handle.reload(&after).unwrap().added, ["volume `a`", "volume `b`"]);
+        let nsid = |name: &str| handle.volumes().iter().find(|volume| volume.name == name).map(|volume| volume.nsid);
+        assert_eq!((nsid("b"), nsid("a")), (Some(3), Some(4)));
+        assert_eq!(handle.reload(&after).unwrap().added, [""; 0]);
+        assert_eq!(handle.reload(&config(&before)).unwrap().removed.len(), 2);
+
+        // A number that is taken is found before anything changes.
+        let taken = config(&(volume("one", "nsid = 1") + &volume("other", "nsid = 2")));
+        assert!(handle.reload(&taken).is_err());
+        assert_eq!((nsid("two"), nsid("other")), (Some(2), None));
+    }
+}
