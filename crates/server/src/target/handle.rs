@@ -167,15 +167,9 @@ impl Handle {
 
     /// Adds a volume on a medium of the embedder's own; connected hosts are told. The path in `spec` only names it.
     pub fn add_medium(&self, spec: &VolumeSpec, medium: Arc<dyn Medium>) -> Result<Arc<Volume>, TargetError> {
-        check(spec)?;
         let _one_at_a_time = self.inner.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        let volumes = self.volumes();
-        if volumes.iter().any(|volume| volume.name == spec.name) {
-            return Err(TargetError::VolumeExists(spec.name.clone()));
-        }
-        let (nsid, uuid) = self.number_of(spec, &volumes);
         // Before functions can find it by a number that it cannot have.
-        self.shared().subsystem.check_nsid(nsid, &uuid)?;
+        let (nsid, uuid) = self.check_addable(spec)?;
         let volume = Volume::new(&spec.name, nsid, uuid, spec.block, medium);
         let volume = Arc::new(if spec.rw { volume } else { volume.protected() });
         let shared = self.shared();
@@ -198,22 +192,21 @@ impl Handle {
         Ok(volume)
     }
 
-    /// Whether a volume could be added.
-    pub(super) fn check_addable(&self, spec: &VolumeSpec) -> Result<(), TargetError> {
+    /// The number and the UUID that a volume gets if it is added now.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub(super) fn check_addable(&self, spec: &VolumeSpec) -> Result<(u32, [u8; 16]), TargetError> {
         check(spec)?;
         let volumes = self.volumes();
         if volumes.iter().any(|volume| volume.name == spec.name) {
             return Err(TargetError::VolumeExists(spec.name.clone()));
         }
-        let (nsid, uuid) = self.number_of(spec, &volumes);
-        Ok(self.shared().subsystem.check_nsid(nsid, &uuid)?)
-    }
-
-    /// The number that a volume gets beside these, and its UUID.
-    fn number_of(&self, spec: &VolumeSpec, volumes: &[Arc<Volume>]) -> (u32, [u8; 16]) {
         let uuid = spec.uuid_bytes().ok().flatten();
         let uuid = uuid.unwrap_or_else(|| identity::volume_uuid(self.nqn(), &spec.name));
-        (spec.nsid.unwrap_or_else(|| self.free_nsid(volumes, &uuid)), uuid)
+        let nsid = spec.nsid.unwrap_or_else(|| self.free_nsid(&volumes, &uuid));
+        self.shared().subsystem.check_nsid(nsid, &uuid)?;
+        Ok((nsid, uuid))
     }
 
     /// Removes a volume; connected hosts are told. Commands that are at work on it end first.

@@ -53,7 +53,7 @@ impl Handle {
             )));
         }
         let new = |spec: &&VolumeSpec| !now.volumes.contains(spec);
-        config.volumes.iter().filter(new).try_for_each(|spec| self.check_addable(spec))?;
+        config.volumes.iter().filter(new).try_for_each(|spec| self.check_addable(spec).map(drop))?;
         let media = config.volumes.iter().filter(new).map(|spec| Ok((spec, open(spec)?)));
         let mut media = media.collect::<Result<Vec<_>, TargetError>>()?;
         // Volumes without a number of their own get one that none of the others has.
