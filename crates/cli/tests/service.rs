@@ -226,6 +226,12 @@ fn an_export_of_what_decides_who_comes_in_is_refused() {
     refused(&format!("{host}{}", place.export("one")), "export `one`: a key is in it");
     let all = format!("[[export]]\nname = \"all\"\npath = \"{}\"\nrw = true\n", place.dir.path().display());
     refused(&all, "export `all`: the configuration is in it");
+    // A file that is still to come; and a link, in whose place a host could put a file of its own.
+    let one = format!("{}rw = true\n", place.export("one"));
+    refused(&format!("security.audit = \"one/audit.jsonl\"\n{one}"), "export `one`: the audit file is in it");
+    std::fs::remove_file(&key).expect("it was there");
+    std::os::unix::fs::symlink("/dev/null", place.dir.path().join("one/linked")).expect("linked");
+    refused(&format!("security.audit = \"one/linked\"\n{one}"), "export `one`: the audit file is in it");
 }
 
 /// A session of this process.

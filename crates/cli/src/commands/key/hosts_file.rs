@@ -94,14 +94,12 @@ impl HostsFile {
 
     /// Whether a host of this name is known.
     pub(crate) fn knows(&self, name: &str) -> bool {
-        let hosts = self.document.get("host").and_then(Item::as_array_of_tables);
-        hosts.into_iter().flatten().any(|host| name_of(host) == Some(name))
+        self.host(name).is_some()
     }
 
     /// Whether a host of this name has all the keys of an introduction already. A key that cannot be read is another.
     pub(crate) fn has(&self, name: &str, host: &Introduction) -> bool {
-        let hosts = self.document.get("host").and_then(Item::as_array_of_tables);
-        let Some(table) = hosts.into_iter().flatten().find(|host| name_of(host) == Some(name)) else { return false };
+        let Some(table) = self.host(name) else { return false };
         let any = |list: &str, is_it: &dyn Fn(&Path) -> bool| {
             let keys = table.get(list).and_then(Item::as_array).into_iter().flatten();
             keys.filter_map(file_of).any(|file| is_it(&self.at.beside().join(file)))
@@ -121,9 +119,12 @@ impl HostsFile {
 
     /// When the keys of a host ended, if all of them have.
     pub(crate) fn ended(&self, name: &str) -> Option<Moment> {
+        last_end(self.host(name)?).ok().flatten().filter(|until| until.is_past())
+    }
+
+    fn host(&self, name: &str) -> Option<&Table> {
         let hosts = self.document.get("host").and_then(Item::as_array_of_tables);
-        let table = hosts.into_iter().flatten().find(|host| name_of(host) == Some(name))?;
-        last_end(table).ok().flatten().filter(|until| until.is_past())
+        hosts.into_iter().flatten().find(|host| name_of(host) == Some(name))
     }
 
     /// That nobody is.
