@@ -52,27 +52,27 @@ same "a request has 96 bytes" 96 "$(stat -c %s /tmp/request)"
 
 send 1 1
 same "all of it was consumed" 96 "$(result)"
-# 200 bytes (32 of result, 168 of trailer) for a buffer of 4096: Linux takes data that is shorter than it asked for, and leaves the rest alone.
+# 212 bytes (32 of result, 180 of trailer) for a buffer of 4096: Linux takes data that is shorter than it asked for, and leaves the rest alone.
 to_host 0x82 4096 --cdw2=1 --cdw11=1 --cdw14=5000
-same "result and trailer are there" 200 "$(result)"
+same "result and trailer are there" 212 "$(result)"
 same "the result" "$stats" "$(head -c 32 /tmp/back | hex)"
 same "the trailer: version 1, 128 bytes, it ended well" "$({ le 2 1; le 2 128; le 4 0; } | hex)" \
     "$(tail -c +33 /tmp/back | head -c 8 | hex)"
 same "the length of the result" "$(le 8 32 | hex)" "$(tail -c +49 /tmp/back | head -c 8 | hex)"
-same "the rest of the buffer is as it was" "$(head -c 3896 /dev/zero | tr '\0' '\245' | md5sum)" \
-    "$(tail -c +201 /tmp/back | md5sum)"
+same "the rest of the buffer is as it was" "$(head -c 3884 /dev/zero | tr '\0' '\245' | md5sum)" \
+    "$(tail -c +213 /tmp/back | md5sum)"
 
 send 2 1
 to_host 0x82 4096 --cdw2=2 --cdw11=3 --cdw14=5000
-same "padded, the same bytes count" 200 "$(result)"
+same "padded, the same bytes count" 212 "$(result)"
 same "the same result" "$stats" "$(head -c 32 /tmp/back | hex)"
-same "the rest of the buffer is zeroes" "$(head -c 3896 /dev/zero | md5sum)" "$(tail -c +201 /tmp/back | md5sum)"
+same "the rest of the buffer is zeroes" "$(head -c 3884 /dev/zero | md5sum)" "$(tail -c +213 /tmp/back | md5sum)"
 # What is there is given at once, and no more than the buffer takes.
 send 3 1
 to_host 0x82 128 --cdw2=3 --cdw11=1 --cdw14=5000
 same "the trailer has no room" 32 "$(result)"
-to_host 0x82 168 --cdw2=3 --cdw11=1 --cdw12=32 --cdw14=5000
-same "and comes alone" 168 "$(result)"
+to_host 0x82 180 --cdw2=3 --cdw11=1 --cdw12=32 --cdw14=5000
+same "and comes alone" 180 "$(result)"
 
 send 4 5
 handle=$(result)
@@ -80,7 +80,7 @@ to_host 0x86 32 --cdw2="$handle" --cdw11=5000
 same "a Call whose result fills its buffer says nothing else" 0 "$(result)"
 same "it is the result" "$stats" "$(hex </tmp/back)"
 to_host 0x86 4096 --cdw2="$handle" --cdw11=5000
-same "a longer buffer has the trailer, too" "200 $stats" "$(result) $(head -c 32 /tmp/back | hex)"
+same "a longer buffer has the trailer, too" "212 $stats" "$(result) $(head -c 32 /tmp/back | hex)"
 expect "give it up" $function -o 0x88 --cdw2="$handle" --cdw10=2
 refuse "a Call of what was given up" '0x4705' $function -o 0x86 --cdw2="$handle" --cdw10=32 -r -l 32
 
