@@ -164,6 +164,10 @@ pub struct Connection {
     pub(super) held: Option<(Sqe, u32)>,
     /// Commands that wait for a buffer.
     pub(super) waiting: VecDeque<Tag>,
+    /// Commands whose parameters are to be asked for, once others' have come.
+    pub(super) parameters_unasked: VecDeque<Tag>,
+    /// Bytes of parameters that were asked for and have not come completely.
+    pub(super) parameters_asked: u32,
     /// R2Ts whose data has not come completely.
     pub(super) r2ts: u32,
     /// Bytes that R2Ts asked for and whose PDUs have not begun to come.
@@ -241,6 +245,8 @@ impl Connection {
             placed: false,
             held: None,
             waiting: VecDeque::new(),
+            parameters_unasked: VecDeque::new(),
+            parameters_asked: 0,
             r2ts: 0,
             awaited_bytes: 0,
             link: None,

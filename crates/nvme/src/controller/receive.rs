@@ -213,9 +213,9 @@ impl Connection {
     fn begin_by_r2t(&mut self, sqe: Sqe, command: Command, transfer: Transfer, pool: &mut impl BufferPool) {
         let (Transfer::ToPool(len) | Transfer::ToUs(len) | Transfer::ToHost(len)) = transfer else { return };
         let slot = self.slots.insert(sqe, command, Stage::AwaitsBuffer, len);
-        if let Transfer::ToUs(len) = transfer {
-            self.slots.get_mut(slot).sink = Sink::Memory(vec![0; len as usize]);
-            return self.ask_for_data(slot);
+        if let Transfer::ToUs(_) = transfer {
+            self.parameters_unasked.push_back(self.slots.tag(slot));
+            return self.ask_for_parameters();
         }
         let buffer = if self.waiting.is_empty() { pool.acquire(len) } else { None };
         match buffer {
@@ -224,6 +224,23 @@ impl Connection {
                 self.ask_for_data(slot);
             }
             None => self.waiting.push_back(self.slots.tag(slot)),
+        }
+    }
+
+    /// Asks for the parameters of commands, oldest first, until there is memory for as many as one queue may have on their
+    /// way. A host that never sends them holds that much and no more.
+    fn ask_for_parameters(&mut self) {
+        while let Some(tag) = self.parameters_unasked.front().copied() {
+            if let Some(slot) = self.slots.tagged(tag) {
+                let command = self.slots.get_mut(slot);
+                if self.parameters_asked > 0 && self.parameters_asked + command.len > PARAMETERS_ASKED_MAX {
+                    return;
+                }
+                self.parameters_asked += command.len;
+                command.sink = Sink::Memory(vec![0; command.len as usize]);
+                self.ask_for_data(slot);
+            }
+            self.parameters_unasked.pop_front();
         }
     }
 
@@ -296,6 +313,12 @@ impl Connection {
     fn on_complete_data(&mut self, now: Instant, slot: u32, pool: &mut impl BufferPool) {
         let command = self.slots.get_mut(slot);
         command.done = 0;
+        // Only parameters are asked for into memory.
+        if let (Stage::AwaitsData, Sink::Memory(parameters)) = (command.stage, &command.sink) {
+            self.parameters_asked -= parameters.len() as u32;
+            self.ask_for_parameters();
+        }
+        let command = self.slots.get_mut(slot);
         if command.damaged {
             if let Sink::Buffer(buffer) = std::mem::take(&mut command.sink) {
                 pool.release(buffer);
@@ -355,6 +378,9 @@ impl Connection {
         }
     }
 }
+
+/// Bytes of parameters that a queue asks for before some have come: those of six Copies, the longest there are.
+const PARAMETERS_ASKED_MAX: u32 = 64 << 10;
 
 /// Log pages from here on are the vendor's (Base 5.1.12).
 const VENDOR_LOG_PAGES: u8 = 0xc0;

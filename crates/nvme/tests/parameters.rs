@@ -1,0 +1,82 @@
+//! The parameters of commands, which come when they are asked for.
+
+mod support;
+
+use diskside_nvme::Transmit;
+use diskside_nvme::controller::BlockSize;
+use diskside_nvme::pdu::{Decoder, Digests, Encoder, Header, Payload, Role, Step};
+use diskside_nvme::wire::{H2cData, IcResp, Sgl, Sqe, pdu_flags};
+use support::medium::Fault;
+use support::pair::{Pair, SUBSYSTEM, Target, admin_config, bytes_of};
+use zerocopy::IntoBytes;
+
+const RANGES_LEN: u32 = 256 * 16;
+const COMMANDS: u16 = 30;
+
+/// Each of thirty commands on each queue had its memory as soon as it said how long its parameters are, and a host that sent
+/// none of them held all of it.
+#[test]
+fn parameters_are_asked_for_a_few_at_a_time() {
+    let mut target = Target::new();
+    target.add(1, 1 << 10, BlockSize::B512);
+    let mut pair = Pair::connect(target, admin_config(SUBSYSTEM, 1));
+    let now = pair.now;
+    let (_, end) = pair.io.as_mut().unwrap();
+    let (controller, memory) = (&mut end.connection, &mut pair.target.memory);
+    let encoder = Encoder::new(Digests::default(), 0);
+    // The pair has initialized its connection, and this decoder reads on from there.
+    let mut decoder = Decoder::new(Role::Host, 0, u32::MAX);
+    headers_of(&mut decoder, IcResp::new(false, false, 4096).as_bytes());
+    decoder.negotiated(Digests::default());
+    let mut out = Transmit::new();
+
+    for cid in 0..COMMANDS {
+        let mut sqe = Sqe::deallocate(1, 256);
+        sqe.set_cid(cid);
+        sqe.set_sgl(Sgl::transport(RANGES_LEN));
+        encoder.command(&mut out, sqe, Payload::None);
+    }
+    let commands = bytes_of(&mut out, memory, true);
+    assert_eq!(controller.handle_bytes(now, &commands, memory), commands.len());
+    assert_eq!(controller.awaited_bytes(), 64 << 10, "sixteen of them were asked");
+
+    let (mut out, mut answered) = (Transmit::new(), 0);
+    while answered < COMMANDS {
+        let mut headers = Vec::new();
+        while controller.poll_transmit(&mut out) {
+            let bytes = bytes_of(&mut out, memory, true);
+            controller.handle_transmitted(&mut out);
+            headers.extend(headers_of(&mut decoder, &bytes));
+        }
+        assert!(!headers.is_empty(), "{answered} were answered, and the others are not asked");
+        for header in headers {
+            let Header::R2t { cccid, ttag, offset, len } = header else {
+                assert!(matches!(header, Header::Response(cqe) if cqe.status().is_success()), "{header:?}");
+                answered += 1;
+                continue;
+            };
+            assert_eq!((offset, len), (0, RANGES_LEN));
+            let (mut out, data) = (Transmit::new(), vec![0; RANGES_LEN as usize]);
+            encoder.put(&mut out, &H2cData::new(cccid, ttag, 0, len), pdu_flags::LAST, Payload::Bytes(&data));
+            let bytes = bytes_of(&mut out, memory, true);
+            assert_eq!(controller.handle_bytes(now, &bytes, memory), bytes.len());
+            assert!(controller.awaited_bytes() <= 64 << 10);
+            while let Some(request) = controller.poll_request() {
+                let tag = request.tag;
+                let done = pair.target.media.carry_out(request, memory, Fault::None).expect("it answers");
+                controller.complete(now, tag, done, memory);
+            }
+        }
+    }
+}
+
+fn headers_of(decoder: &mut Decoder, mut bytes: &[u8]) -> Vec<Header> {
+    let mut headers = Vec::new();
+    loop {
+        match decoder.step(&mut bytes).expect("a controller speaks correctly") {
+            Step::Starved => return headers,
+            Step::Header(header) => headers.push(header),
+            Step::Data(_) | Step::End { .. } => {}
+        }
+    }
+}
