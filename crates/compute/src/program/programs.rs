@@ -312,8 +312,8 @@ impl Programs {
                 return Err(Status::PROGRAM_IN_USE.dnr().into());
             }
             // Offset 0 begins again: the host may have abandoned the load that it began.
-            Slot::Loading { len, .. } if offset == 0 => {
-                used -= *len;
+            Slot::Loading { bytes, .. } if offset == 0 => {
+                used -= bytes.len();
                 *slot = Slot::Empty;
             }
             Slot::Loading { .. } | Slot::Empty => {}
@@ -350,6 +350,10 @@ impl Programs {
         if offset != bytes.len() || part_len != data.len() || part_len == 0 {
             *slot = Slot::Empty;
             return Err(invalid("the parts of a program follow each other, each as long as its data"));
+        }
+        if used + part_len > self.limits.total_len_max {
+            *slot = Slot::Empty;
+            return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr().into());
         }
         bytes.extend_from_slice(data);
         if bytes.len() < *len {
@@ -568,9 +572,12 @@ impl Slot {
     }
 }
 
+/// Bytes that came from hosts. Those that a host only said would come count when they do: saying so costs it nothing, and
+/// would keep others from loading.
 fn bytes_downloaded(slots: &[Slot]) -> usize {
     let len = |slot: &Slot| match slot {
-        Slot::Loading { len, .. } | Slot::Verifying { len, .. } => *len,
+        Slot::Loading { bytes, .. } => bytes.len(),
+        Slot::Verifying { len, .. } => *len,
         Slot::Loaded(Entry { owner: Some(_), program, .. }) => program.object.len(),
         Slot::Loaded(_) | Slot::Empty => 0,
     };

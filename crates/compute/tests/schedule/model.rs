@@ -36,7 +36,8 @@ impl ModelSlot {
     fn len(&self) -> usize {
         match *self {
             Self::Empty => 0,
-            Self::Loading { len, .. } | Self::Verifying { len, .. } | Self::Loaded { len, .. } => len,
+            Self::Loading { sent, .. } => sent,
+            Self::Verifying { len, .. } | Self::Loaded { len, .. } => len,
         }
     }
 }
@@ -89,6 +90,10 @@ impl Model {
         if offset != *sent || len == 0 {
             *slot = ModelSlot::Empty;
             return Err(Status::INVALID_PROGRAM_DATA.dnr());
+        }
+        if used + *sent + len > self.total_len_max {
+            *slot = ModelSlot::Empty;
+            return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr());
         }
         *sent += len;
         if *sent < *total {

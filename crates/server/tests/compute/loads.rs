@@ -252,11 +252,17 @@ fn programs_of_all_hosts_have_so_many_bytes_and_no_more() {
         let answer = host.load(FREE + 2, stats);
         host.admin_fails(answer, Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr(), "");
     }
-    // What has only begun counts as a whole.
+    // Of what has only begun the bytes count that came: a host that says how many will come keeps nobody from loading.
     other.admin(Sqe::unload_program(COMPUTE, FREE + 1), None).ok();
-    other.load_part(FREE + 1, stats.len() as u32, 0, &stats[..100]).ok();
-    let answer = client.load(FREE + 2, stats);
-    client.admin_fails(answer, Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr(), "");
-    other.admin(Sqe::unload_program(COMPUTE, FREE + 1), None).ok();
+    for place in [FREE + 1, FREE + 3] {
+        other.load_part(place, stats.len() as u32, 0, &stats[..1]).ok();
+    }
     client.load(FREE + 2, stats).ok();
+    let answer = other.load_part(FREE + 1, stats.len() as u32, 1, &stats[1..]);
+    other.admin_fails(answer, Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr(), "");
+    // It is as if it had never begun.
+    let answer = other.load_part(FREE + 1, stats.len() as u32, 1, &stats[1..]);
+    other.admin_fails(answer, BAD_DATA, "a load begins with its first byte");
+    client.admin(Sqe::unload_program(COMPUTE, FREE), None).ok();
+    other.load(FREE + 1, stats).ok();
 }
