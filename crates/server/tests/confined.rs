@@ -122,19 +122,24 @@ fn harmful_calls() -> Vec<(&'static str, Option<Errno>)> {
     let remote = RemoteIoVec { base: text.as_ptr().addr(), len: text.len() };
     let this = nix::unistd::Pid::this();
     let stream = || rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-    let socket = |family, protocol| rustix::net::socket(family, SocketType::STREAM, protocol);
+    let socket = |family, kind, protocol| refusal(rustix::net::socket(family, kind, protocol));
+    let (internet, streams) = (AddressFamily::INET, SocketType::STREAM);
     let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
     vec![
         ("ptrace", refusal(nix::sys::ptrace::detach(this, None))),
         ("process_vm_readv", refusal(process_vm_readv(this, &mut [io::IoSliceMut::new(&mut copy)], &[remote]))),
         ("kill", refusal(test_kill_process(getpid()))),
         ("listen", refusal(rustix::net::listen(stream(), 1))),
-        ("socket of MPTCP", refusal(socket(AddressFamily::INET, Some(ipproto::MPTCP)))),
-        ("socket of another family", refusal(socket(AddressFamily::from_raw(libc::AF_ALG as u16), None))),
+        ("socket of MPTCP", socket(internet, streams, Some(ipproto::MPTCP))),
+        ("socket of SCTP", socket(internet, SocketType::SEQPACKET, None)),
+        ("socket of SCTP by name", socket(internet, streams, Some(ipproto::SCTP))),
+        ("socket of DCCP", socket(internet, SocketType::from_raw(SOCK_DCCP), None)),
+        ("socket of another family", socket(AddressFamily::from_raw(libc::AF_ALG as u16), streams, None)),
         ("sendto that connects", refusal(rustix::net::sendto(stream(), text, FAST_OPEN, &nobody))),
     ]
 }
 
+const SOCK_DCCP: u32 = 6;
 const FAST_OPEN: SendFlags = SendFlags::from_bits_retain(libc::MSG_FASTOPEN.cast_unsigned());
 
 /// Only files were tested: a Landlock that leaves devices, ports and sockets open would have passed.

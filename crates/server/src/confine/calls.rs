@@ -45,12 +45,20 @@ fn allowed(starts_children: bool, acts_as_others: bool) -> Result<Rules, String>
     Ok(rules)
 }
 
-/// Sockets for names, routes, UDP and TCP. Others, such as MPTCP, also reach those that listen for TCP, and Landlock sees TCP alone.
+/// Sockets for names, routes, UDP and TCP. Of streams Landlock sees TCP alone: MPTCP reaches those that listen for TCP, SCTP and
+/// DCCP those that listen for them. Without a protocol the type tells which one it is.
 fn sockets() -> Result<Vec<SeccompRule>, String> {
     let is = |argument, value: libc::c_int| (argument, SeccompCmpOp::Eq, value as u64);
     let local = [libc::AF_UNIX, libc::AF_NETLINK].map(|family| rule(&[is(0, family)]));
+    let of_type = |kind: libc::c_int| (1, SeccompCmpOp::MaskedEq(SOCK_TYPE_MASK), kind as u64);
     let internet = [libc::AF_INET, libc::AF_INET6].into_iter().flat_map(|family| {
-        [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP].map(|protocol| rule(&[is(0, family), is(2, protocol)]))
+        [
+            (libc::SOCK_STREAM, 0),
+            (libc::SOCK_STREAM, libc::IPPROTO_TCP),
+            (libc::SOCK_DGRAM, 0),
+            (libc::SOCK_DGRAM, libc::IPPROTO_UDP),
+        ]
+        .map(|(kind, protocol)| rule(&[is(0, family), of_type(kind), is(2, protocol)]))
     });
     local.into_iter().chain(internet).collect()
 }
@@ -70,6 +78,9 @@ fn refuse(errno: i32) -> SeccompAction {
 fn backend(error: seccompiler::BackendError) -> String {
     error.to_string()
 }
+
+/// The type is in these bits of its argument, flags in the others.
+const SOCK_TYPE_MASK: u64 = 0xf;
 
 const NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
