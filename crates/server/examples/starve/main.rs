@@ -1,12 +1,12 @@
 //! A host that works, and peers that try to keep it from that: `bench/security/run` has both at a target at the same time.
 //!
 //! ```text
-//! starve ADDRESS NQN KEY-FILE (fill | work SECONDS | owing | unread | compilers | connections | broken)
+//! starve ADDRESS NQN KEYS (fill | work SECONDS | owing | unread | compilers | connections | broken)
 //! ```
 //!
 //! `work` reads 4 KiB and calls a function over 1 MiB, in alternation, one at a time, and prints how long each took, in
-//! microseconds. An attack runs until standard input ends, and then prints how much of it there was. All hosts have the
-//! key of the file, and the names that the benchmark's configuration knows.
+//! microseconds. An attack runs until standard input ends, and then prints how much of it there was. The
+//! directory KEYS has a file with the key of each host, whose name in the benchmark's configuration is the file's.
 
 mod attacks;
 #[allow(dead_code, unreachable_pub, reason = "the tests' host; only a part of it is used here")]
@@ -33,10 +33,10 @@ pub(crate) type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 fn main() -> Result<(), Failure> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let [address, nqn, key, what @ ..] = &arguments[..] else {
-        return Err("starve ADDRESS NQN KEY-FILE (fill | work SECONDS | an attack)".into());
+    let [address, nqn, keys, what @ ..] = &arguments[..] else {
+        return Err("starve ADDRESS NQN KEYS (fill | work SECONDS | an attack)".into());
     };
-    let place = Place::new(address.parse()?, nqn, key.as_ref())?;
+    let place = Place::new(address.parse()?, nqn, keys.as_ref())?;
     match what.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["fill"] => fill(&place),
         ["work", seconds] => work(&place, Duration::from_secs(seconds.parse()?)),

@@ -1,5 +1,6 @@
 //! A host of the benchmark: a controller and an I/O queue, over TLS.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -22,12 +23,12 @@ pub(crate) const TEXT: u32 = 2;
 /// A peer that the target does not answer has lost.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the target is, and the key for it.
+/// Where the target is, and its hosts' keys by their names.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) address: SocketAddr,
     nqn: String,
-    secret: TlsSecret,
+    secrets: BTreeMap<String, TlsSecret>,
 }
 
 /// A controller of a host, and one I/O queue.
@@ -47,14 +48,22 @@ pub(crate) fn shipped(name: &str) -> u16 {
 }
 
 impl Place {
-    pub(crate) fn new(address: SocketAddr, nqn: &str, key: &Path) -> Result<Self, Failure> {
-        Ok(Self { address, nqn: nqn.to_owned(), secret: read_tls_secret(key, None)? })
+    /// `keys` has a file for each host.
+    pub(crate) fn new(address: SocketAddr, nqn: &str, keys: &Path) -> Result<Self, Failure> {
+        let mut secrets = BTreeMap::new();
+        for entry in std::fs::read_dir(keys)? {
+            let entry = entry?;
+            let name = entry.file_name().into_string().map_err(|name| format!("{}: not UTF-8", name.display()))?;
+            secrets.insert(name, read_tls_secret(&entry.path(), None)?);
+        }
+        Ok(Self { address, nqn: nqn.to_owned(), secrets })
     }
 
     /// The same with a key that the target does not know.
     pub(crate) fn with_wrong_key(&self) -> Self {
-        let secret = TlsSecret::new(&[0x5a; 32], Some(Hash::Sha256)).expect("32 bytes are a key");
-        Self { secret, ..self.clone() }
+        let wrong = TlsSecret::new(&[0x5a; 32], Some(Hash::Sha256)).expect("32 bytes are a key");
+        let secrets = self.secrets.keys().map(|name| (name.clone(), wrong.clone())).collect();
+        Self { secrets, ..self.clone() }
     }
 
     pub(crate) fn socket(&self) -> io::Result<TcpStream> {
@@ -64,15 +73,16 @@ impl Place {
         Ok(stream)
     }
 
-    fn psk(&self, host: &str) -> Result<TlsPsk, Failure> {
-        let names = Names { host: Nqn::new(host)?, subsystem: Nqn::new(&self.nqn)? };
-        let psk = self.secret.psk(&names, IdentityVersion::V1, Derivation::Standard);
+    fn psk(&self, name: &str) -> Result<TlsPsk, Failure> {
+        let names = Names { host: Nqn::new(&host_nqn(name))?, subsystem: Nqn::new(&self.nqn)? };
+        let secret = self.secrets.get(name).ok_or_else(|| format!("there is no key of `{name}`"))?;
+        let psk = secret.psk(&names, IdentityVersion::V1, Derivation::Standard);
         psk.ok_or_else(|| "the names are too long for a key".into())
     }
 
     /// A secure channel of a host.
     pub(crate) fn channel(&self, name: &str) -> Result<Sealed, Failure> {
-        let psk = self.psk(&host_nqn(name))?;
+        let psk = self.psk(name)?;
         Sealed::make(self.socket()?, psk).ok_or_else(|| "the target made no secure channel".into())
     }
 
