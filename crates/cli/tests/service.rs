@@ -2,13 +2,14 @@
 
 mod common;
 
+use std::fs::OpenOptions;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -61,14 +62,20 @@ struct Logged {
 
 impl Logged {
     fn start(place: &Place, command: &mut Command) -> Self {
+        Self::start_after(place, command, |_| {})
+    }
+
+    /// Does something with the process before it serves.
+    fn start_after(place: &Place, command: &mut Command, first: impl FnOnce(&Process)) -> Self {
         let log = place.dir.path().join("log");
         let said = std::fs::File::create(&log).expect("created");
-        let mut child: Child = command.stdout(Stdio::piped()).stderr(said).spawn().expect("diskside runs");
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().expect("piped")));
+        let mut process = Process(command.stdout(Stdio::piped()).stderr(said).spawn().expect("diskside runs"));
+        first(&process);
+        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().expect("piped")));
         let line = lines.find_map(|line| line.ok().filter(|line| line.contains("diskside://"))).expect("it serves");
         let url = line.split_whitespace().last().expect("a URL");
         let target = url.rsplit_once('/').expect("an export").0.to_owned();
-        Self { process: Process(child), log, target }
+        Self { process, log, target }
     }
 
     fn says(&self, what: &str) {
@@ -135,6 +142,36 @@ fn exports_and_volumes_come_and_go_while_hosts_are_at_work_and_nothing_wrong_is_
         assert!(host.join().expect("no panic") > 0);
     });
     assert!(!failed.load(Ordering::Relaxed), "a host failed while the configuration changed");
+}
+
+/// A reload that came while the server read its file for the first time ended it.
+#[test]
+fn a_reload_waits_for_the_start() {
+    let place = Place::new();
+    let mode = rustix::fs::Mode::from_raw_mode(0o644);
+    rustix::fs::mknodat(rustix::fs::CWD, &place.file, rustix::fs::FileType::Fifo, mode, 0).expect("made");
+    let reach = format!("reach = [\"{}\"]", place.dir.path().display());
+    let config = format!("listen = [\"127.0.0.1:0\"]\n{reach}\n{}", place.export("one"));
+    // Once somebody reads it.
+    let write = |text: &str| {
+        let mut pipe = OpenOptions::new();
+        pipe.write(true).custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        until("the file is read", || {
+            pipe.open(&place.file).is_ok_and(|mut pipe| pipe.write_all(text.as_bytes()).is_ok())
+        });
+    };
+    let server = Logged::start_after(&place, &mut serve(place.config()), |process| {
+        let status = format!("/proc/{}/status", process.0.id());
+        until("it takes down the signal", || {
+            let caught = std::fs::read_to_string(&status).expect("it runs");
+            let caught = caught.lines().find_map(|line| line.strip_prefix("SigCgt:")).expect("it is told");
+            u64::from_str_radix(caught.trim(), 16).expect("a number") & 1 == 1
+        });
+        process.signal(Signal::HUP);
+        write(&config);
+    });
+    write(&format!("{config}{}", place.export("two")));
+    server.says("read again; served now: export `two`");
 }
 
 /// A server that others reach lost its hosts by a reload, and anybody who reached it had all of it, to write.

@@ -310,6 +310,11 @@ impl Audit {
         self.tell(Record { event: "reload.refused", reason: Some(why.to_owned()), ..Record::default() });
     }
 
+    /// Says that of a configuration that was taken this failed.
+    pub(crate) fn reloaded_in_part(&self, why: &str) {
+        self.tell(Record { event: "reload.incomplete", reason: Some(why.to_owned()), ..Record::default() });
+    }
+
     fn go_on_in(&self, file: AuditFile) -> io::Result<()> {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         if writer.is_none() && file.0.is_some() {

@@ -124,6 +124,7 @@ impl Serve {
                 None => error,
             })
         };
+        let hangups = reload::hangups()?;
         let config = resolve().map_err(|e| Failure::Usage(e.to_string()))?.config;
         if self.print_config {
             return Ok(output::stdout().write_all(config.to_toml().as_bytes())?);
@@ -148,7 +149,7 @@ impl Serve {
         if confinement.as_ref().is_some_and(Confinement::closes_files) {
             target.handle().is_confined();
         }
-        let reloading = reload::on_hangup(target.handle(), config, Arc::clone(&service), resolve)?;
+        let reloading = reload::on_hangup(hangups, target.handle(), config, Arc::clone(&service), resolve)?;
         let stopping = tell_of_stop(Arc::clone(&service))?;
         let told_at =
             observed.as_ref().map(TcpListener::local_addr).transpose().map_err(Failure::environment("the page"))?;

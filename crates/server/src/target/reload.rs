@@ -27,12 +27,14 @@ pub struct Reloaded {
     pub let_out: Vec<String>,
     /// Settings that changed, and hold only when the server is started again.
     pub waiting: Vec<&'static str>,
+    /// What failed although it looked well before anything changed, and why. The rest holds, and the next reload tries these again.
+    pub failed: Vec<String>,
 }
 
 impl Handle {
     /// Takes all of `config` that can change while hosts are connected: volumes, exports, hosts, keys, grants, quotas and the audit
-    /// file. If anything of it cannot be, everything stays as it was. Connections stay, but those of hosts that may no longer
-    /// connect at all.
+    /// file. If anything of it cannot be, everything stays as it was; [`Reloaded::failed`] has what showed too late for that.
+    /// Connections stay, but those of hosts that may no longer connect at all.
     ///
     /// # Errors
     /// What cannot be, and why.
@@ -65,26 +67,24 @@ impl Handle {
         // All that can be wrong has been looked at. Old exports and volumes go first, and new ones come last: nobody has a right of the
         // old grants to a new one, or of the new grants to an old one.
         self.shared().exports.withdraw_all_but(staying);
-        for gone in now.volumes.iter().filter(|old| !config.volumes.contains(old)) {
-            match self.remove_volume(&gone.name) {
-                // Who embeds the server may have removed it.
-                Ok(()) | Err(TargetError::NoSuchVolume(_)) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        let told_in_audit = self.apply_hosts(hosts, config);
+        let gone = now.volumes.iter().filter(|old| !config.volumes.contains(old));
+        let mut done: Vec<_> = gone.map(|volume| self.remove_volume(&volume.name)).collect();
+        done.push(self.apply_hosts(hosts, config));
         self.shared().exports.replace(exports);
-        let mut failed = None;
-        for (spec, medium) in media {
-            failed = failed.or(self.add_medium(spec, medium).err());
+        done.extend(media.into_iter().map(|(spec, medium)| self.add_medium(spec, medium).map(drop)));
+        // Who embeds the server may have removed a volume.
+        let failed =
+            done.into_iter().filter_map(Result::err).filter(|error| !matches!(error, TargetError::NoSuchVolume(_)));
+        let failed: Vec<String> = failed.map(|error| error.to_string()).collect();
+        if !failed.is_empty() {
+            self.shared().audit.reloaded_in_part(&failed.join("; "));
         }
-        let told = Reloaded::between(&now, config);
+        let before = now.clone();
         *now = now.with_what_can_change(config);
-        // The rest holds already. A volume that could not be added after all can be by the next reload.
         let served = self.volumes();
         now.volumes.retain(|spec| served.iter().any(|volume| volume.name == spec.name));
-        failed.map_or(told_in_audit, Err)?;
-        Ok(told)
+        let waiting = before.waiting_in(config);
+        Ok(Reloaded { failed, waiting, ..Reloaded::between(&before, &now) })
     }
 
     /// Says in the audit that a configuration was not taken, which stayed as it was.
@@ -160,8 +160,7 @@ impl Reloaded {
             new.map(|host| host.name.clone()).collect()
         };
         let (let_in, let_out) = (hosts(new, old), hosts(old, new));
-        let waiting = old.waiting_in(new);
-        Self { added: added.collect(), removed: removed.collect(), let_in, let_out, waiting }
+        Self { added: added.collect(), removed: removed.collect(), let_in, let_out, ..Self::default() }
     }
 }
 
@@ -258,6 +257,15 @@ mod tests {
         assert_eq!((nsid("b"), nsid("a")), (Some(3), Some(4)));
         assert_eq!(handle.reload(&after).unwrap().added, [""; 0]);
         assert_eq!(handle.reload(&config(&before)).unwrap().removed.len(), 2);
+
+        // Of two that both say the same number one fails when the rest holds already, and the next reload adds it.
+        let same = config(&(before.clone() + &volume("a", "nsid = 3") + &volume("b", "nsid = 5")));
+        let mut clash = same.clone();
+        clash.volumes[3].nsid = Some(3);
+        let told = handle.reload(&clash).unwrap();
+        assert_eq!((&told.added[..], told.failed.len()), (&["volume `a`".to_owned()][..], 1), "{told:?}");
+        assert_eq!(handle.reload(&same).unwrap().added, ["volume `b`"]);
+        handle.reload(&config(&before)).unwrap();
 
         // A number that is taken is found before anything changes.
         let taken = config(&(volume("one", "nsid = 1") + &volume("other", "nsid = 2")));

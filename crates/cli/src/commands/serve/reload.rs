@@ -17,24 +17,36 @@ pub(super) struct Resolved {
     pub(super) is_require_written: bool,
 }
 
+/// Takes down SIGHUP from now on, when a server has only begun to start: one that came before anybody listened ended it.
+pub(super) fn hangups() -> Result<Signals, Failure> {
+    Signals::new([SIGHUP]).map_err(Failure::environment("listening for signals"))
+}
+
 /// Reads it at each SIGHUP. What cannot be is said, and nothing changes.
 pub(super) fn on_hangup(
+    mut hangups: Signals,
     handle: Handle,
     at_start: ServeConfig,
     service: Arc<Service>,
     resolve: impl Fn() -> Result<Resolved, ConfigError> + Send + 'static,
 ) -> Result<signal_hook::iterator::Handle, Failure> {
-    let failed = Failure::environment("listening for signals");
-    let mut signals = Signals::new([SIGHUP]).map_err(&failed)?;
-    let closer = signals.handle();
+    let closer = hangups.handle();
     let listen = move || {
-        for _ in signals.forever() {
+        for _ in hangups.forever() {
             service.reloading();
             let reloaded = resolve().map_err(|e| e.to_string());
             let careful = reloaded.and_then(|new| check(&handle.config(), &new).map(|()| new.config));
             match careful.and_then(|config| handle.reload(&config).map_err(|e| e.to_string())) {
                 Ok(reloaded) => {
                     say(format_args!("diskside: the configuration was read again{}", told(&reloaded)));
+                    reloaded.failed.iter().for_each(|why| {
+                        say_at(
+                            WARNING,
+                            format_args!(
+                                "diskside: of the new configuration this failed, and the next reload tries again: {why}"
+                            ),
+                        );
+                    });
                     let warnings = handle.config().warnings();
                     warnings.iter().for_each(|warning| say_at(WARNING, format_args!("diskside: {warning}")));
                 }
@@ -47,7 +59,10 @@ pub(super) fn on_hangup(
             service.ready(&super::status(&handle));
         }
     };
-    std::thread::Builder::new().name("reload".into()).spawn(listen).map_err(failed)?;
+    std::thread::Builder::new()
+        .name("reload".into())
+        .spawn(listen)
+        .map_err(Failure::environment("the thread that reloads"))?;
     Ok(closer)
 }
 
@@ -61,13 +76,17 @@ fn check(now: &ServeConfig, new: &Resolved) -> Result<(), String> {
     if !now.grants.is_empty() && new.grants.is_empty() {
         return Err(NO_GRANT.to_owned());
     }
-    let again = "write it, or, if that is meant, start the server again";
+    let again = "or, if that is meant, start the server again";
     let (before, after) = (&now.security, &new.security);
     if !before.require_signed_by.is_empty() && after.require_signed_by.is_empty() {
-        return Err(format!("security.require_signed_by is gone, and programs that nobody signed would run: {again}"));
+        return Err(format!(
+            "security.require_signed_by is gone or empty, and programs that nobody signed would run: name a key, {again}"
+        ));
     }
     if after.require < before.require && !is_require_written {
-        return Err(format!("hosts would have to prove less than before, and no security.require says so: {again}"));
+        return Err(format!(
+            "hosts would have to prove less than before, and no security.require says so: write it, {again}"
+        ));
     }
     if !now.known_hosts.is_empty() && new.known_hosts.is_empty() && !new.authenticates_hosts() {
         return Err(format!("no [[host]] is left, so everybody would be let in: keep one, {again}"));
@@ -78,7 +97,7 @@ fn check(now: &ServeConfig, new: &Resolved) -> Result<(), String> {
 const NO_GRANT: &str = "no [[grant]] is left, and without any every host that is let in may use and change all that is served: \
     keep one, such as to = [\"*\"] with what all may, or start the server again";
 
-fn told(Reloaded { added, removed, let_in, let_out, waiting }: &Reloaded) -> String {
+fn told(Reloaded { added, removed, let_in, let_out, waiting, failed: _ }: &Reloaded) -> String {
     let mut text = String::new();
     let all = [
         ("served now", added),
