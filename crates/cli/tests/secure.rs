@@ -201,11 +201,18 @@ fn who_does_not_come_as_is_meant_is_told_what_to_do() {
     std::fs::create_dir_all(file("config/diskside")).expect("made");
     std::fs::rename(&key, &usual).expect("moved");
     let strict = Server::start(&config, &data, &[]);
-    for server in [&open, &strict] {
+    let cat = |server: &Server| {
         let mut cat = command(&["cat", &server.url("f")]);
-        let output = cat.env("XDG_CONFIG_HOME", file("config")).env_remove("DISKSIDE_KEY").output().expect("it runs");
+        cat.env("XDG_CONFIG_HOME", file("config")).env_remove("DISKSIDE_KEY").output().expect("it runs")
+    };
+    for server in [&open, &strict] {
+        let output = cat(server);
         assert_eq!(String::from_utf8_lossy(&output.stdout), "one\n", "{}", said(&output));
     }
+    // One that refused the key closed the connection that was then tried without, and only that was told.
+    std::fs::rename(&stranger, &usual).expect("moved");
+    let output = cat(&strict);
+    assert!(!output.status.success() && said(&output).contains("does not know this host's key"), "{}", said(&output));
 }
 
 #[test]

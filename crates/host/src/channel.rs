@@ -3,6 +3,7 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use diskside_io::buffer::Buffer;
@@ -21,6 +22,8 @@ pub(crate) struct ChannelKey {
     /// It did not.
     unwanted: AtomicBool,
     was_wanted: AtomicBool,
+    /// It speaks TLS, and this is what it said of the key.
+    refusal: Mutex<Option<ChannelError>>,
 }
 
 /// Why there is no secure channel.
@@ -66,24 +69,28 @@ pub enum ChannelError {
 
 impl ChannelKey {
     pub(crate) fn new(names: &Names, secret: &TlsSecret, optional: bool) -> Self {
-        Self {
-            psks: secret.psks(names),
-            worked: AtomicUsize::new(0),
-            optional,
-            unwanted: AtomicBool::new(false),
-            was_wanted: AtomicBool::new(false),
-        }
+        Self::of(secret.psks(names), optional)
     }
 
     /// One that an authentication made.
     pub(crate) fn generated(psk: TlsPsk) -> Self {
+        Self::of(vec![psk], false)
+    }
+
+    fn of(psks: Vec<TlsPsk>, optional: bool) -> Self {
         Self {
-            psks: vec![psk],
+            psks,
             worked: AtomicUsize::new(0),
-            optional: false,
+            optional,
             unwanted: AtomicBool::new(false),
             was_wanted: AtomicBool::new(false),
+            refusal: Mutex::new(None),
         }
+    }
+
+    /// Where a server that refused the key was then talked to without TLS: its refusal. It says why such a server closes the connection.
+    pub(crate) fn take_refusal(&self) -> Option<ChannelError> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Connects, and makes a channel. A server may know the key by one identity alone, and as the tools that it got it by
@@ -133,7 +140,12 @@ impl ChannelKey {
                 // A server that took it once takes it: what goes wrong then is not that.
                 Err(error) if self.was_wanted.load(Ordering::Relaxed) => return Err(error),
                 Err(error @ ConnectError::Socket(_)) => return Err(error),
-                Err(ConnectError::Channel(_)) => self.unwanted.store(true, Ordering::Relaxed),
+                Err(ConnectError::Channel(error)) => {
+                    self.unwanted.store(true, Ordering::Relaxed);
+                    if matches!(error, ChannelError::Refused(_) | ChannelError::UnknownKey) {
+                        *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    }
+                }
             }
         }
         let stream = TcpStream::connect_timeout(address, timeout).map_err(ConnectError::Socket)?;

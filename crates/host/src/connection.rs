@@ -397,6 +397,10 @@ impl Shared {
         self.route.peer()
     }
 
+    pub(crate) fn explained(&self, error: HostError) -> HostError {
+        self.route.explained(error)
+    }
+
     /// A new connection for a queue, whose thread `waker` wakes.
     pub(crate) fn dial(&self, waker: Waker) -> Result<Wired, HostError> {
         let generated = self.generated.lock().unwrap_or_else(PoisonError::into_inner).clone();

@@ -147,7 +147,7 @@ impl Control {
             self.shared.set_state(ConnectionState::Lost);
             if let Some(announce) = self.announce.take() {
                 // The caller of `connect` sees the first failure and may try again.
-                let _ = announce.send(Err(error));
+                let _ = announce.send(Err(self.shared.explained(error)));
                 break "the server never answered";
             }
             if self.closing {

@@ -31,7 +31,8 @@ fn discover_by(route: Route, tls: bool, options: &ConnectOptions) -> Result<Vec<
     let group = ring.provide(4, 16 << 10).map_err(environment)?;
     let address = route.peer();
     let Party { identity, login, channel } = login(options, address, tls, &Nqn::discovery())?;
-    let wired = route.secured(channel).connect(options, ring.waker())?;
+    let route = route.secured(channel);
+    let wired = route.connect(options, ring.waker())?;
     let started = Instant::now();
     let after = options.connect_timeout * 3;
     let admin = Admin::new(admin_config(options, identity, login), started);
@@ -53,7 +54,7 @@ fn discover_by(route: Route, tls: bool, options: &ConnectOptions) -> Result<Vec<
             // Why it ended is said only now.
             take_events(&mut link, address, now, &mut answer);
             let ended = || Err(link.ended(address, ConnectionError::PeerClosed));
-            return answer.unwrap_or_else(ended);
+            return answer.unwrap_or_else(ended).map_err(|error| route.explained(error));
         }
         let deadline = link.deadline().into_iter().chain([started + after]).min();
         let patience = deadline.map(|deadline| deadline.saturating_duration_since(now).max(Duration::from_millis(1)));

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use diskside_io::socket::tune;
+use diskside_nvme::host::ConnectionError;
 
 use crate::channel::{Channel, ChannelKey, ConnectError};
 use crate::error::HostError;
@@ -90,6 +91,17 @@ impl Route {
         match (self, key) {
             (Self::Tcp(address, _), Some(key)) => Self::Tcp(address, Some(Arc::new(key))),
             (route, _) => route,
+        }
+    }
+
+    /// A server that refused this host's key, and was then talked to without TLS, closes the connection and says no more: the
+    /// refusal is the reason.
+    pub(crate) fn explained(&self, error: HostError) -> HostError {
+        let Self::Tcp(_, Some(key)) = self else { return error };
+        let is_closed = matches!(error, HostError::Ended { source: ConnectionError::PeerClosed, .. });
+        match key.take_refusal().filter(|_| is_closed) {
+            Some(source) => HostError::Channel { address: self.peer(), source },
+            None => error,
         }
     }
 
