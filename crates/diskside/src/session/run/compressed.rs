@@ -1,6 +1,8 @@
 //! Inputs that are compressed: which are, and what of them a function is given.
 
-use super::{Decompress, Header, InputPart, Job, RunOptions};
+use super::job::Job;
+use super::part::InputPart;
+use super::{Decompress, Header, RunOptions};
 use diskside_engine::{Codec, Source};
 use diskside_io::stream::StreamPart;
 use diskside_wire::function::{CompressedBy, Decompression, Endpoint};

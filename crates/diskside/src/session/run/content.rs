@@ -1,6 +1,7 @@
 //! What a file holds, by its first bytes.
 
-use super::{Decompress, Header, InputPart, RunOptions};
+use super::part::InputPart;
+use super::{Decompress, Header, RunOptions};
 use crate::npy::{self, Head, Npy};
 use crate::session::error::SessionError;
 use crate::session::file::File;

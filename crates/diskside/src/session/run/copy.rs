@@ -1,6 +1,8 @@
 //! A run over one file that several servers may hold.
 
-use super::{Input, InputPart, Ran, RunOptions, read};
+use super::job::Input;
+use super::part::InputPart;
+use super::{Ran, RunOptions, read};
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;

@@ -2,7 +2,8 @@
 
 use super::compressed::{Compressed, as_each_says};
 use super::group::{paths_of, takes_paths, target_name};
-use super::{Done, Job, RanPart, RunOptions, Where};
+use super::job::{Done, Job};
+use super::{RanPart, RunOptions, Where};
 use crate::session::error::{FailureKind, SessionError};
 use crate::session::file::File;
 use crate::session::function::SessionFunction;

@@ -1,8 +1,9 @@
 //! Many files of one target: one call over all of them, at the target or here. And one file that is not opened for its call.
 
 use super::chunks::{ChunkRange, Chunks};
+use super::job::{Done, Job};
 use super::many::AT_ONCE;
-use super::{Decompress, Done, Header, Job, Ran, RunOptions, Where, device, host, with_another_try};
+use super::{Decompress, Header, Ran, RunOptions, Where, device, host, with_another_try};
 use crate::location::{ExportUrl, Location};
 use crate::npy;
 use crate::session::error::SessionError;

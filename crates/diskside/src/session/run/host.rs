@@ -1,7 +1,8 @@
 //! A part on this side: the same engine, over what is kept and what is fetched.
 
+use super::RanPart;
 use super::group::RemoteFiles;
-use super::{Done, Job, RanPart};
+use super::job::{Done, Job};
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::place::Place;

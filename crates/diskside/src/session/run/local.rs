@@ -2,7 +2,8 @@
 
 use super::compressed::{Compressed, part_of};
 use super::content::Content;
-use super::{Decompress, Header, InputPart, RunOptions};
+use super::part::InputPart;
+use super::{Decompress, Header, RunOptions};
 use crate::npy;
 use crate::session::error::SessionError;
 use crate::session::file::File;

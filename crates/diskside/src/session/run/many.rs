@@ -4,9 +4,10 @@ mod turns;
 
 use super::group::{Decided, First, NOT_OPEN};
 use super::host::run_over_sources;
+use super::job::{Input, Job};
 use super::resumed::Resumed;
 use super::retry::{Try, with_another_try};
-use super::{Input, Job, Ran, RunOptions, Where, device, group, is_change, local, mounted, read};
+use super::{Ran, RunOptions, Where, device, group, is_change, local, mounted, read};
 use crate::location::Location;
 use crate::session::Session;
 use crate::session::error::{FailureKind, SessionError};

@@ -1,6 +1,7 @@
 //! Measuring the device beside a request that does not need it.
 
-use super::{Job, RunOptions, device};
+use super::job::Job;
+use super::{RunOptions, device};
 use diskside_sbpf::machine::{CancelToken, CancelWatch};
 use std::ops::Range;
 use std::thread::JoinHandle;

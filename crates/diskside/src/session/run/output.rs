@@ -3,7 +3,8 @@
 use super::content::are_whole;
 use super::device::{output_len_max, transform_mounted};
 use super::group::check_chunks;
-use super::{Job, Ran, RunOptions, Where};
+use super::job::Job;
+use super::{Ran, RunOptions, Where};
 use crate::location::Location;
 use crate::session::Session;
 use crate::session::error::SessionError;

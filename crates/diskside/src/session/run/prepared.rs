@@ -2,8 +2,10 @@
 
 use super::device::{output_len_max, over_file, read_request};
 use super::group::check_no_chunks;
+use super::job::{Input, Job};
+use super::part::InputPart;
 use super::retry::has_anew;
-use super::{Input, InputPart, Job, RunOptions, Where, mounted, read_copy};
+use super::{RunOptions, Where, mounted, read_copy};
 use crate::session::error::SessionError;
 use crate::session::file::{File, range_of};
 use crate::session::function::SessionFunction;

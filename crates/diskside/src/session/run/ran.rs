@@ -1,7 +1,7 @@
 //! The options of a run, and its results.
 
-use super::InputPart;
 use super::chunks::Chunks;
+use super::part::InputPart;
 use crate::session::answered::Answered;
 use crate::session::error::SessionError;
 use crate::session::file::File;

@@ -3,7 +3,8 @@
 use super::compressed::Compressed;
 use super::content::Content;
 use super::group::{check_chunks, takes_paths};
-use super::{Job, Ran, RunOptions, Where, device};
+use super::job::Job;
+use super::{Ran, RunOptions, Where, device};
 use crate::location::ExportUrl;
 use crate::session::Session;
 use crate::session::error::SessionError;
