@@ -21,7 +21,7 @@ use crate::call::prepared::Prepared;
 use crate::call::tags::{Effect, Waiter};
 use crate::environment::Environment;
 use crate::limits::PREPARED_MAX;
-use crate::program::programs::Unverified;
+use crate::program::slot::Unverified;
 use crate::reactors::Name;
 use crate::schedule::pool::WorkClass;
 use crate::schedule::quota::Holding;

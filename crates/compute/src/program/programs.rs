@@ -7,18 +7,16 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use diskside_engine::{Engine, Function, LoadError, TraverseFunction};
-use diskside_keys::{BadSignature, Signer, signer_of};
+use diskside_engine::{Engine, LoadError};
 use diskside_nvme::Status;
 use diskside_nvme::wire::PROGRAM_TYPE_EBPF;
 use diskside_nvme::wire::Sqe;
-use diskside_rights::{self as rights, HostQuota, Scarce};
-use diskside_sbpf::image::{Image, Kind};
-use diskside_sbpf::work::Work;
+use diskside_rights::{HostQuota, Scarce};
 use diskside_wire::function::{ProgramEntry, program_state};
-use sha2::{Digest as _, Sha256};
 
 use crate::call::answer::Problem;
+use crate::program::loaded::LoadedProgram;
+use crate::program::slot::{Entry, Place, Slot, Unloaded, Unverified, bytes_downloaded};
 use crate::program::usage::Usage;
 
 /// Bounds of what is loaded.
@@ -34,118 +32,6 @@ pub struct ProgramLimits {
     pub host_programs_max: usize,
     /// Programs that are active.
     pub active_max: usize,
-}
-
-/// A program that was verified.
-#[derive(Debug)]
-pub struct LoadedProgram {
-    /// The object that was loaded.
-    pub object: Arc<[u8]>,
-    pub(crate) image: Arc<Image>,
-    /// The functions that this target runs, by name.
-    functions: BTreeMap<String, Function>,
-    /// Those that follow pointers, by name.
-    traversals: BTreeMap<String, TraverseFunction>,
-    /// Those that read and write files themselves, by name.
-    kernels: BTreeMap<String, Function>,
-    /// Programs of a kind that is not run by a call, by name.
-    others: BTreeMap<String, Kind>,
-    /// What a device-defined program means when none is named.
-    default_function: Option<String>,
-    /// Its signer. A signature that does not fit counts as none.
-    signer: Option<Signer>,
-}
-
-/// Why a function of a program is not found.
-#[derive(Debug)]
-pub(crate) struct NoFunction(pub(crate) Problem);
-
-impl LoadedProgram {
-    /// Reads, links and verifies an object.
-    pub(crate) fn load(engine: &Engine, object: Arc<[u8]>, default: Option<&str>) -> Result<Self, LoadError> {
-        let image = Arc::new(Image::from_elf(&object, engine.helpers())?);
-        // The work for all programs together: an object may have hundreds.
-        let work = Work::default();
-        let (mut functions, mut traversals, mut others) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        let mut kernels = BTreeMap::new();
-        for program in image.programs.iter().filter(|program| program.kind != Kind::Combine) {
-            if TraverseFunction::is_kind(program.kind) {
-                let traversal = TraverseFunction::with_work(&image, Some(&program.name), engine.helpers(), &work)?;
-                traversals.insert(program.name.clone(), traversal);
-                others.insert(program.name.clone(), program.kind);
-                continue;
-            }
-            if program.kind == Kind::Kernel {
-                let kernel = Function::kernel_with_work(&image, Some(&program.name), engine.helpers(), &work)?;
-                kernels.insert(program.name.clone(), kernel);
-                others.insert(program.name.clone(), program.kind);
-                continue;
-            }
-            match Function::with_work(&image, Some(&program.name), engine.helpers(), &work) {
-                Ok(function) => drop(functions.insert(program.name.clone(), function)),
-                Err(LoadError::WrongKind { .. }) => drop(others.insert(program.name.clone(), program.kind)),
-                Err(error) => return Err(error),
-            }
-        }
-        let signer = signer_of(&object).ok().flatten();
-        let default_function = default.map(str::to_owned);
-        Ok(Self { object, image, functions, traversals, kernels, others, default_function, signer })
-    }
-
-    /// By what it is decided who may run it.
-    pub(crate) fn credentials(&self) -> rights::Program<'_> {
-        let signer = self.signer.as_ref().map(|signer| &signer.0);
-        rights::Program { shipped: self.default_function.as_deref(), sha256: &self.image.sha256, signer }
-    }
-
-    /// SHA-256 of its object.
-    pub(crate) fn sha256(&self) -> [u8; 32] {
-        self.image.sha256
-    }
-
-    /// The first 64 bits of it.
-    pub fn id(&self) -> u64 {
-        self.image.content_hash
-    }
-
-    /// The function of this name; without a name, the only one.
-    pub(crate) fn function(&self, name: Option<&str>) -> Result<&Function, NoFunction> {
-        let names = || self.functions.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-        let missing = |message: String| NoFunction(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), message));
-        let Some(name) = name.or(self.default_function.as_deref()) else {
-            let mut all = self.functions.values();
-            return match (all.next(), all.next()) {
-                (Some(only), None) => Ok(only),
-                (None, _) => Err(self.wrong_kind(self.others.iter().next())),
-                _ => Err(missing(format!("the program has several functions: {}; name one", names()))),
-            };
-        };
-        self.functions.get(name).ok_or_else(|| match self.others.get_key_value(name) {
-            Some(other) => self.wrong_kind(Some(other)),
-            None => missing(format!("the program has no function `{name}`; it has {}", names())),
-        })
-    }
-
-    /// The traversal of this name; without a name, the only one.
-    pub(crate) fn traversal(&self, name: Option<&str>) -> Result<&TraverseFunction, NoFunction> {
-        one_of(&self.traversals, "traversal", name.or(self.default_function.as_deref()))
-    }
-
-    /// The kernel of this name; without a name, the only one.
-    pub(crate) fn kernel(&self, name: Option<&str>) -> Result<&Function, NoFunction> {
-        one_of(&self.kernels, "kernel", name.or(self.default_function.as_deref()))
-    }
-
-    fn wrong_kind(&self, other: Option<(&String, &Kind)>) -> NoFunction {
-        let (name, kind) = other.map_or(("?", "?"), |(name, kind)| (name.as_str(), kind.name()));
-        let message = format!("`{name}` is of kind `{kind}`, which this target does not run over sources");
-        NoFunction(Problem::new(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr(), message))
-    }
-
-    fn first_name(&self) -> &str {
-        let first = || self.functions.keys().chain(self.others.keys()).next().map(String::as_str);
-        self.default_function.as_deref().or_else(first).unwrap_or("")
-    }
 }
 
 /// All programs, by index.
@@ -165,43 +51,6 @@ struct Table {
     verified: Vec<Weak<LoadedProgram>>,
 }
 
-#[derive(Debug, Default)]
-enum Slot {
-    #[default]
-    Empty,
-    /// Parts are arriving, all of them on one controller of the host.
-    Loading {
-        owner: String,
-        controller: u64,
-        puid: Option<u64>,
-        len: usize,
-        bytes: Vec<u8>,
-    },
-    /// It is being verified, under this ticket: meanwhile its host may go, and another load may come here.
-    Verifying {
-        owner: String,
-        len: usize,
-        ticket: u64,
-    },
-    Loaded(Entry),
-}
-
-#[derive(Debug)]
-struct Entry {
-    program: Arc<LoadedProgram>,
-    /// The host that loaded it; `None`: it came with the target.
-    owner: Option<String>,
-    active: bool,
-    puid: u64,
-    usage: Arc<Usage>,
-}
-
-/// What an unload leaves, or a load that was not ended.
-#[derive(Debug)]
-pub struct Unloaded {
-    _slot: Slot,
-}
-
 /// A program that may run now.
 #[derive(Debug)]
 pub struct ActiveProgram {
@@ -209,42 +58,6 @@ pub struct ActiveProgram {
     pub program: Arc<LoadedProgram>,
     /// Which calls run it.
     pub usage: Arc<Usage>,
-}
-
-/// A program whose parts are all there.
-#[derive(Debug)]
-pub struct Unverified {
-    object: Vec<u8>,
-    puid: u64,
-    place: Place,
-}
-
-/// Where a program goes when it is verified, if its place is still kept for it.
-#[derive(Clone, Copy, Debug)]
-pub struct Place {
-    pind: u16,
-    ticket: u64,
-}
-
-impl Unverified {
-    pub(crate) fn len_bytes(&self) -> usize {
-        self.object.len()
-    }
-
-    /// SHA-256 of its object.
-    pub(crate) fn sha256(&self) -> [u8; 32] {
-        Sha256::digest(&self.object).into()
-    }
-
-    /// Who signed it, if anybody did.
-    pub(crate) fn signer(&self) -> Result<Option<Signer>, BadSignature> {
-        signer_of(&self.object)
-    }
-
-    /// Where it is loaded.
-    pub fn place(&self) -> Place {
-        self.place
-    }
 }
 
 impl Programs {
@@ -518,24 +331,6 @@ impl Programs {
     }
 }
 
-/// The program of a kind that has this name; without a name, the only one.
-fn one_of<'a, T>(all: &'a BTreeMap<String, T>, kind: &str, name: Option<&str>) -> Result<&'a T, NoFunction> {
-    let missing = |told: String| NoFunction(Problem::new(Status::FUNCTION_NOT_FOUND.dnr(), told));
-    let names = || all.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let Some(name) = name else {
-        let mut all = all.values();
-        return match (all.next(), all.next()) {
-            (Some(only), None) => Ok(only),
-            (None, _) => Err(missing(format!("the program has no {kind}"))),
-            _ => Err(missing(format!("the program has several {kind}s: {}; name one", names()))),
-        };
-    };
-    all.get(name).ok_or_else(|| match all.is_empty() {
-        true => missing(format!("the program has no {kind}")),
-        false => missing(format!("the program has no {kind} `{name}`; it has {}", names())),
-    })
-}
-
 impl Table {
     /// The program at an index, if there is one that `host` may know of.
     fn entry(&self, host: &str, pind: u16) -> Result<&Entry, Status> {
@@ -545,43 +340,6 @@ impl Table {
             Some(_) => Err(Status::NO_PROGRAM.dnr()),
         }
     }
-}
-
-impl Entry {
-    /// Whether it is this host's, or everybody's.
-    fn is_for(&self, host: &str) -> bool {
-        self.owner.as_deref().is_none_or(|owner| owner == host)
-    }
-}
-
-impl Slot {
-    /// The owner of what is being verified here under this ticket.
-    fn owner_of(&mut self, place: Place) -> Option<&mut String> {
-        match self {
-            Slot::Verifying { owner, ticket, .. } if *ticket == place.ticket => Some(owner),
-            _ => None,
-        }
-    }
-
-    fn owner(&self) -> Option<&str> {
-        match self {
-            Slot::Empty => None,
-            Slot::Loading { owner, .. } | Slot::Verifying { owner, .. } => Some(owner),
-            Slot::Loaded(entry) => entry.owner.as_deref(),
-        }
-    }
-}
-
-/// Bytes that came from hosts. Those that a host only said would come count when they do: saying so costs it nothing, and
-/// would keep others from loading.
-fn bytes_downloaded(slots: &[Slot]) -> usize {
-    let len = |slot: &Slot| match slot {
-        Slot::Loading { bytes, .. } => bytes.len(),
-        Slot::Verifying { len, .. } => *len,
-        Slot::Loaded(Entry { owner: Some(_), program, .. }) => program.object.len(),
-        Slot::Loaded(_) | Slot::Empty => 0,
-    };
-    slots.iter().map(len).sum()
 }
 
 /// It ends sooner or later, and then the command can be sent again.

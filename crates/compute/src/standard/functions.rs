@@ -8,7 +8,7 @@ use diskside_nvme::Status;
 use diskside_sbpf::helpers::HelperSet;
 
 use crate::call::answer::Problem;
-use crate::program::programs::LoadedProgram;
+use crate::program::loaded::LoadedProgram;
 
 /// The function that an execution of a program runs, because it cannot name one: the only one, or the default.
 #[derive(Debug, Default)]
