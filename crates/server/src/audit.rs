@@ -5,99 +5,34 @@
 //! another's from being written. Unknown peers share a queue, and have a few lines a minute for each address. No line
 //! contains anything of a key: those who report have none.
 
+mod file;
 mod line_file;
+mod queues;
+mod record;
+mod writer;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::fs::{File, OpenOptions};
+use std::collections::BTreeMap;
 use std::io;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use diskside_compute::{ProgramEvent, Watch};
 use diskside_nvme::Nqn;
 use diskside_rights::QuotaWatch;
-use serde::Serialize;
 
 use crate::config::HostSpec;
 use crate::notices::Notices;
-use line_file::LineFile;
+pub(crate) use file::AuditFile;
+use queues::{Lines, OTHERS, STRANGERS};
+use record::Program;
+pub(crate) use record::{Record, Told};
+use writer::write_all;
 
-/// Lines of one host that wait for the disk, and of all.
-const HOST_WAITING_MAX: usize = 512;
-const WAITING_MAX: usize = 16 << 10;
-/// Lines of one host in a [`WINDOW`].
-const HOST_LINES_MAX: u32 = 1000;
-const WINDOW: Duration = Duration::from_secs(60);
-/// Hosts with lines of their own; others share the lines of one.
-const HOSTS_MAX: usize = 4096;
 /// Characters of a reason: programs can say much when they fail.
 const REASON_LEN_MAX: usize = 1000;
-
-/// What happened.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(crate) struct Record {
-    pub(crate) event: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) host: Option<String>,
-    /// How the host is called here.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) principal: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) peer: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) queue: Option<u16>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) authenticated: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) program: Option<Program>,
-}
-
-/// The events of a connection that the audit has already.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Told {
-    /// Nothing yet.
-    #[default]
-    Nothing,
-    /// That its host came; only of admin queues.
-    Arrival,
-    /// There is nothing more to tell.
-    All,
-}
-
-/// A program, and what it did.
-#[derive(Clone, Debug, Serialize)]
-pub(crate) struct Program {
-    /// Not known of what was refused before all of it came.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sha256: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    function: Option<String>,
-    /// The number of calls of a prepared request that share this line.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    calls: Option<u64>,
-    bytes: u64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    run_us: Option<u64>,
-}
-
-/// A line as it is written.
-#[derive(Serialize)]
-struct Line<'a> {
-    v: u32,
-    /// Milliseconds since 1970.
-    t_ms: u64,
-    #[serde(flatten)]
-    record: &'a Record,
-    /// Lines of the host that were left out since its last one, because the disk was behind or it had its share.
-    #[serde(skip_serializing_if = "is_zero")]
-    left_out: u64,
-}
 
 /// Where records go.
 #[derive(Debug)]
@@ -113,140 +48,6 @@ pub(crate) struct Audit {
     path: Mutex<Option<PathBuf>>,
 }
 
-/// A file that lines are to go to; none: they go nowhere.
-#[derive(Debug)]
-pub(crate) struct AuditFile(Option<(PathBuf, File)>);
-
-/// Lines on their way to the disk.
-#[derive(Debug, Default)]
-struct Lines {
-    /// Whether anybody wants them.
-    on: AtomicBool,
-    /// Lines that nobody wrote.
-    lost: AtomicU64,
-    queues: Mutex<Queues>,
-    more: Condvar,
-}
-
-#[derive(Debug, Default)]
-struct Queues {
-    /// By NQN; what strangers did is under no name.
-    hosts: BTreeMap<String, HostLines>,
-    /// When hosts were last looked through for some to forget.
-    swept: Option<Instant>,
-    /// Those with lines that wait, in the order of their turns.
-    turns: VecDeque<String>,
-    waiting: usize,
-    /// Files that lines were to go to from then on, each with the lines that waited then, which are of the file before.
-    changes: VecDeque<(Vec<(String, Waiting)>, AuditFile)>,
-    ended: bool,
-}
-
-/// Lines of one host.
-#[derive(Debug)]
-struct HostLines {
-    waiting: VecDeque<Waiting>,
-    /// Since its last line that was not.
-    left_out: u64,
-    /// Lines in this window.
-    since: Instant,
-    lines: u32,
-}
-
-/// When, what, and how many lines were left out before.
-#[derive(Debug)]
-struct Waiting {
-    t_ms: u64,
-    record: Record,
-    left_out: u64,
-}
-
-impl Queues {
-    /// Adds a line of a host. False: there is no room for it.
-    fn push(&mut self, host: &str, record: Record, now: Instant) -> bool {
-        // Not for each of a thousand new names a second: to look through them takes longer than all else.
-        if self.hosts.len() >= HOSTS_MAX
-            && !self.hosts.contains_key(host)
-            && self.swept.is_none_or(|swept| now >= swept + SWEEP_EVERY)
-        {
-            self.swept = Some(now);
-            self.hosts.retain(|_, lines| !lines.waiting.is_empty() || lines.left_out > 0 || now < lines.since + WINDOW);
-        }
-        let is_told_apart = self.hosts.len() < HOSTS_MAX || self.hosts.contains_key(host);
-        let host = if is_told_apart { host } else { OTHERS };
-        let lines = self.hosts.entry(host.to_owned()).or_insert_with(|| HostLines {
-            waiting: VecDeque::new(),
-            left_out: 0,
-            since: now,
-            lines: 0,
-        });
-        if now >= lines.since + WINDOW {
-            (lines.since, lines.lines) = (now, 0);
-        }
-        // Those of strangers were counted by their addresses.
-        let is_over = lines.lines >= HOST_LINES_MAX && host != STRANGERS;
-        if is_over || lines.waiting.len() >= HOST_WAITING_MAX || self.waiting >= WAITING_MAX {
-            lines.left_out += 1;
-            return false;
-        }
-        lines.lines += 1;
-        if lines.waiting.is_empty() {
-            self.turns.push_back(host.to_owned());
-        }
-        lines.waiting.push_back(Waiting { t_ms: now_ms(), record, left_out: std::mem::take(&mut lines.left_out) });
-        self.waiting += 1;
-        true
-    }
-
-    /// Takes the next line out; hosts take turns.
-    fn pop(&mut self) -> Option<(String, Waiting)> {
-        let host = self.turns.pop_front()?;
-        let lines = self.hosts.get_mut(&host)?;
-        let line = lines.waiting.pop_front()?;
-        self.waiting -= 1;
-        if !lines.waiting.is_empty() {
-            self.turns.push_back(host.clone());
-        }
-        Some((host, line))
-    }
-
-    /// A line that was taken out could not be written.
-    fn lost(&mut self, host: &str, left_out: u64) {
-        if let Some(lines) = self.hosts.get_mut(host) {
-            lines.left_out += left_out + 1;
-        }
-    }
-}
-
-impl Lines {
-    fn lock(&self) -> MutexGuard<'_, Queues> {
-        self.queues.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// So many lines of a host were left out before its next one.
-    fn left_out(&self, host: &str, count: u64) {
-        if count > 0
-            && let Some(lines) = self.lock().hosts.get_mut(host)
-        {
-            lines.left_out += count;
-        }
-    }
-
-    fn push(&self, host: &str, record: Record, now: Instant) {
-        if self.lock().push(host, record, now) {
-            self.more.notify_one();
-        } else {
-            self.lost.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// How often hosts are looked through for some to forget.
-const SWEEP_EVERY: Duration = Duration::from_secs(1);
-/// The queue of what peers did that are not known, and that of hosts that are not told apart. No host has such a name.
-const STRANGERS: &str = "";
-const OTHERS: &str = "(others)";
-
 /// How hosts are called here, by NQN.
 #[derive(Debug, Default)]
 pub(crate) struct KnownNames(Mutex<BTreeMap<String, String>>);
@@ -260,26 +61,6 @@ impl KnownNames {
 
     pub(crate) fn name_of(&self, nqn: &str) -> Option<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).get(nqn).cloned()
-    }
-}
-
-impl AuditFile {
-    /// Opens the file, which is made if there is none. Nobody but its owner can read it then. Where root starts the server, a file
-    /// of root's becomes that of `user`, which the server becomes: the server opens it again at SIGHUP.
-    pub(crate) fn open(path: Option<&Path>, user: Option<u32>) -> io::Result<Self> {
-        let Some(path) = path else { return Ok(Self(None)) };
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
-        let found = file.metadata()?;
-        if let Some(user) = user.filter(|_| found.is_file() && found.uid() == 0) {
-            std::os::unix::fs::fchown(&file, Some(user), None)?;
-        }
-        if found.is_file() && found.permissions().mode() & 0o077 != 0 {
-            file.set_permissions(std::fs::Permissions::from_mode(0o600)).map_err(|error| {
-                let mode = found.permissions().mode() & 0o7777;
-                io::Error::new(error.kind(), format!("its mode is {mode:04o}, and cannot be made 0600: {error}"))
-            })?;
-        }
-        Ok(Self(Some((path.to_owned(), file))))
     }
 }
 
@@ -442,59 +223,13 @@ impl Watch for Audit {
     }
 }
 
-fn write_all(lines: &Lines) {
-    let mut file: Option<LineFile> = None;
-    let mut queues = lines.lock();
-    loop {
-        if let Some((told_before, AuditFile(next))) = queues.changes.pop_front() {
-            drop(queues);
-            for (host, line) in told_before {
-                write(lines, file.as_mut(), &host, line);
-            }
-            file = next.map(|(path, file)| LineFile::new(path, file));
-            queues = lines.lock();
-        } else if let Some((host, line)) = queues.pop() {
-            drop(queues);
-            write(lines, file.as_mut(), &host, line);
-            queues = lines.lock();
-        } else if queues.ended {
-            return;
-        } else {
-            queues = lines.more.wait(queues).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-}
-
-fn write(lines: &Lines, file: Option<&mut LineFile>, host: &str, line: Waiting) {
-    let Waiting { t_ms, record, left_out } = line;
-    let Some(told) = file else { return };
-    let line = serde_json::to_string(&Line { v: 1, t_ms, record: &record, left_out });
-    let written = line.map_err(io::Error::from).and_then(|line| told.add(&line));
-    match written {
-        Err(error) => {
-            lines.lost.fetch_add(1, Ordering::Relaxed);
-            lines.lock().lost(host, left_out);
-            if !std::mem::replace(&mut told.has_warned, true) {
-                tracing::error!(path = %told.path.display(), %error, "the audit file cannot be written");
-            }
-        }
-        Ok(()) if std::mem::take(&mut told.has_warned) => {
-            tracing::warn!(path = %told.path.display(), "the audit file is written again");
-        }
-        Ok(()) => {}
-    }
-}
-
-fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
-}
-
-fn is_zero(count: &u64) -> bool {
-    *count == 0
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs::OpenOptions;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::queues::HOST_WAITING_MAX;
     use super::*;
 
     fn names() -> Arc<KnownNames> {
@@ -567,48 +302,5 @@ mod tests {
         let drain = std::thread::spawn(move || io::copy(&mut { reader }, &mut io::sink()).map(drop));
         drop(audit);
         drop(drain);
-    }
-
-    /// A host wrote as many lines as it liked, and the disk was full of them.
-    #[test]
-    fn a_host_has_so_many_lines_a_minute_and_the_next_one_tells_of_the_others() {
-        let (mut queues, start) = (Queues::default(), Instant::now());
-        let mut written = Vec::new();
-        let mut tell = |host: &str, count: u32, now: Instant| {
-            for _ in 0..count {
-                queues.push(host, Record { event: "program.run", ..Record::default() }, now);
-                written.extend(queues.pop().map(|(host, line)| (host, line.left_out)));
-            }
-        };
-        tell("nqn.a", HOST_LINES_MAX + 50, start);
-        tell("nqn.b", 1, start);
-        tell("nqn.a", 1, start + WINDOW);
-        assert_eq!(written.len(), HOST_LINES_MAX as usize + 2);
-        assert_eq!(written[HOST_LINES_MAX as usize..], [("nqn.b".to_owned(), 0), ("nqn.a".to_owned(), 50)]);
-    }
-
-    #[test]
-    fn hosts_take_turns_and_names_without_end_take_no_memory() {
-        let (mut queues, now) = (Queues::default(), Instant::now());
-        for host in ["a", "a", "a", "b"] {
-            queues.push(host, Record::default(), now);
-        }
-        let order: Vec<_> = std::iter::from_fn(|| queues.pop()).map(|(host, _)| host).collect();
-        assert_eq!(order, ["a", "b", "a", "a"]);
-        for host in 0..100_000 {
-            queues.push(&host.to_string(), Record::default(), now);
-        }
-        assert!(queues.hosts.len() <= HOSTS_MAX + 1 && queues.waiting <= WAITING_MAX);
-    }
-
-    /// The file kept the mode that it had, with which others could read who does what.
-    #[test]
-    fn nobody_but_the_owner_reads_the_file() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("audit.jsonl");
-        std::fs::write(&path, "").unwrap();
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
-        AuditFile::open(Some(&path), None).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
 }
