@@ -8,10 +8,11 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::Thread;
 
+use super::chunk::Chunk;
+use super::control::Control;
+use super::error::ReadError;
 use super::plan::{Piece, Plan};
-use super::{Chunk, Control, ReadError, Wake};
 use crate::buffer::{Buffer, Pool};
 
 /// Threads of one reader, whatever is worth it.
@@ -307,19 +308,6 @@ impl Drop for CloseStream {
     fn drop(&mut self) {
         if let Some(stream) = self.0.upgrade() {
             stream.close();
-        }
-    }
-}
-
-impl Wake {
-    pub(super) fn of(thread: &Thread) -> Self {
-        Wake::Thread(Mutex::new(thread.clone()))
-    }
-
-    /// Registers the thread that is woken from here on. A change after that is not missed.
-    fn is_for_this_thread(&self) {
-        if let Wake::Thread(thread) = self {
-            *thread.lock().unwrap_or_else(PoisonError::into_inner) = std::thread::current();
         }
     }
 }

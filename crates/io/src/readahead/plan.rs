@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::ReadAhead;
+use super::settings::ReadAhead;
 use crate::buffer::ALIGNMENT_BYTES;
 
 /// A range of a file cut into chunks.

@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
+use super::chunk::Chunk;
+use super::control::Control;
+use super::error::ReadError;
 use super::plan::{Piece, Plan};
-use super::{Chunk, Control, ReadError};
 use crate::buffer::{ALIGNMENT_BYTES, Buffer, Pool};
 use crate::instance::file_len_bytes;
 use crate::ring::{Completion, Op, Payload, Ring};
