@@ -133,7 +133,7 @@ def test_wrong_arguments_are_named(directory):
 
 def test_no_shipped_function_has_an_argument_called_as_an_option():
     """`offset` was an option, and of many functions an argument: they could not be given it by its name."""
-    from diskside._session import OPTIONS
+    from diskside._options import OPTIONS
 
     names = diskside.shipped()
     assert len(names) > 10

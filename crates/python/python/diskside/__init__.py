@@ -14,13 +14,15 @@ functions of your own, as C source. :func:`serve` serves directories from this p
 from __future__ import annotations
 
 from . import errors
+from ._default import connect, info, open, run, scan, submit
 from ._diskside import __version__
+from ._file import File, FileInfo
 from ._function import Function, function, shipped
 from ._job import Job, wait
 from ._result import Result
 from ._scan import Scan
-from ._session import File, FileInfo, Session, connect, info, open, run, scan, submit
 from ._serve import Server, serve
+from ._session import Session
 from .errors import *  # noqa: F403
 from .partition import Partition, combine, partitions, spread
 

@@ -120,7 +120,7 @@ class Function:
 
     def __call__(self, files: Any, **options: Any) -> Result:
         """Runs it over files in the default session: :func:`diskside.run`."""
-        from ._session import run
+        from ._default import run
 
         return run(self, files, **options)
 

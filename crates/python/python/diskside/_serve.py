@@ -7,7 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from . import _diskside
-from ._session import Session, connect
+from ._default import connect
+from ._session import Session
 from .errors import UsageError
 
 if TYPE_CHECKING:

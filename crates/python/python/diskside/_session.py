@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from . import _diskside
-from ._function import Function, function, shipped
+from ._file import File, FileInfo, as_bytes
+from ._function import Function, function
 from ._job import Job
-from ._names import expanded, export_of, is_export_url, is_url, joined, parts_of, seconds, size
+from ._names import expanded, export_of, is_export_url, joined, parts_of, seconds
+from ._options import parted
+from ._progress import told, with_progress
 from ._result import Result
 from ._scan import Scan
 from .errors import DeadlineError, IoError, IsDirectoryError, NotFoundError, UsageError
@@ -18,28 +21,6 @@ from .errors import DeadlineError, IoError, IsDirectoryError, NotFoundError, Usa
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
-
-#: What a run is told besides the function's arguments.
-OPTIONS = frozenset(
-    "place split chunk heap range decompress header threads tier combine budget deadline result_max background durable "
-    "state".split()
-)
-_SIZES = frozenset({"chunk", "heap", "result_max"})
-
-
-class FileInfo(NamedTuple):
-    """What is known of a file or directory of an export."""
-
-    kind: str
-    """``file``, ``directory``, ``link`` or ``other``."""
-    size: int
-    """Length in bytes."""
-    modified: float
-    """When the content changed last, in seconds since 1970."""
-    version: int
-    """Differs when the content may differ."""
-    mode: int
-    """Permission bits."""
 
 
 class Session:
@@ -112,11 +93,11 @@ class Session:
         1000
         """
         timeout = seconds("timeout", timeout)
-        tell = None if progress is None or progress is False else _told(progress, _name(function))
+        tell = None if progress is None or progress is False else told(progress, _name(function))
         job, files_here = self._begin(function, files, args, out, recursive, options)
         try:
             if tell is not None:
-                return _with_progress(job, files_here, tell, timeout, _name(function))
+                return with_progress(job, files_here, tell, timeout, _name(function))
             if not job._request.wait(timeout):
                 job.cancel()
                 raise DeadlineError(f"{_name(function)}: it had not ended within {timeout} s, and was stopped")
@@ -344,332 +325,5 @@ class Session:
         return f"<diskside.Session {self.url or 'without a URL'}{'' if self._made else ', closed'}>"
 
 
-class File:
-    """A path here, a file of an export, or a volume, read and written by position.
-
-    Threads can share it. It is opened again in a process that was forked, and where it is unpickled.
-    """
-
-    def __init__(self, session: Session, name: str, mode: str = "r") -> None:
-        modes = {"r": "read", "r+": "write", "w+": "create"}
-        if mode not in modes:
-            others = "a session's write() writes a file whole, and fsspec.open() gives one with lines and a position"
-            raise UsageError(f"mode: {mode!r} is none of {', '.join(modes)}; {others}")
-        self.name = name
-        self.mode = mode
-        self._session = session
-        self._mode = modes[mode]
-        self._opened: tuple[_diskside.Session, _diskside.File] | None = None
-        _ = self._native
-
-    @property
-    def _native(self) -> _diskside.File:
-        session = self._session._native
-        if self._opened is None or self._opened[0] is not session:
-            if self.mode == "closed":
-                raise UsageError(f"{self.name}: the file is closed")
-            self._opened = (session, session.open(self.name, self._mode))
-        return self._opened[1]
-
-    @property
-    def size(self) -> int:
-        """Its present length in bytes."""
-        return self._native.len_bytes()
-
-    def read(self, offset: int = 0, length: int | None = None) -> bytes:
-        """Reads up to ``length`` bytes at ``offset``, or all to the end; fewer only at the end."""
-        return bytes(self.view(offset, length))
-
-    def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """As :meth:`read`, without a copy: the bytes where they came in, read-only."""
-        return self.submit_read(offset, length).result()
-
-    def submit_read(self, offset: int = 0, length: int | None = None) -> Job[memoryview]:
-        """Begins :meth:`view`, and does not wait."""
-        offset = size("offset", offset)
-        length = max(self.size - offset, 0) if length is None else size("length", length)
-        return Job(self._native.read(offset, length), memoryview)
-
-    def write(self, offset: int, data: Any, *, durable: bool = False) -> int:
-        """Writes all of ``data``: bytes, or an array of any type and order (in C order). Returns its number of bytes."""
-        return self.submit_write(offset, data, durable=durable).result()
-
-    @property
-    def _writable(self) -> _diskside.File:
-        if self.mode == "r":
-            raise UsageError(f"{self.name}: it was opened for reading; open it with the mode r+, or w+, which makes it if it is not there")
-        return self._native
-
-    def submit_write(self, offset: int, data: Any, *, durable: bool = False) -> Job[int]:
-        """Begins :meth:`write`; the data is copied at once."""
-        return Job(self._writable.write(size("offset", offset), as_bytes(data), durable), int)
-
-    def sync(self) -> None:
-        """Makes durable what was written before."""
-        Job(self._native.sync(), int).result()
-
-    def truncate(self, length: int) -> None:
-        """Makes it so many bytes long."""
-        self._writable.truncate(size("length", length))
-
-    def run(self, function: Function | str | os.PathLike[str] | bytes, **options: Any) -> Result:
-        """Runs a function over it: :meth:`Session.run`."""
-        return self._session.run(function, self, **options)
-
-    def submit(self, function: Function | str | os.PathLike[str] | bytes, **options: Any) -> Job[Result]:
-        """Begins :meth:`run`, and does not wait."""
-        return self._session.submit(function, self, **options)
-
-    def write_through(
-        self,
-        what: Function | str | os.PathLike[str] | bytes,
-        offset: int,
-        data: Any,
-        *,
-        args: Mapping[str, Any] | None = None,
-        **options: Any,
-    ) -> Result:
-        """Runs a function over ``data`` and writes its output at ``offset``; ``result.stats["written_bytes"]`` is how long that
-        is. Where the function runs at the server, only the input travels."""
-        run_by = function(what)
-        chosen, arguments = parted(run_by, args, options)
-        encoded = run_by.encode(arguments)
-        request = self._writable.write_fn(size("offset", offset), as_bytes(data), run_by._native, encoded, chosen)
-        return Job(request, lambda ran: Result(ran, run_by)).result()
-
-    def close(self) -> None:
-        """Closes it. Once more it does nothing."""
-        self._opened = None
-        self.mode = "closed"
-
-    def __enter__(self) -> File:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None) -> None:
-        self.close()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _open_again, (self.name, self.mode)
-
-    def __repr__(self) -> str:
-        return f"<diskside.File {self.name} {self.mode}>"
-
-
-def _open_again(name: str, mode: str) -> File:
-    return File(default_session(), name, mode)
-
-
-def parted(by: Function, args: Mapping[str, Any] | None, options: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Options of the run, and arguments of the function."""
-    chosen = {name: value for name, value in options.items() if name in OPTIONS and value is not None}
-    arguments = {name: value for name, value in options.items() if name not in OPTIONS}
-    for name in _SIZES & chosen.keys():
-        chosen[name] = size(name, chosen[name])
-    if "state" in chosen and not isinstance(chosen["state"], str):
-        try:
-            state, length = chosen["state"]
-        except (TypeError, ValueError):
-            raise UsageError(f"state: {chosen['state']!r} is not a name and a size, such as ('seen', '64KiB')") from None
-        chosen["state"] = (state, size("state", length))
-    elif "state" in chosen:
-        state, _, length = chosen["state"].partition("=")
-        chosen["state"] = (state, size("state", length))
-    if "range" in chosen:
-        chosen |= _range(chosen.pop("range"))
-    known = [argument["name"] for argument in by.arguments]
-    for name in arguments:
-        if name not in known:
-            raise UsageError(_unknown(by, name, known))
-    try:
-        given = dict(args or {})
-    except (TypeError, ValueError):
-        raise UsageError(f"{by.name}: args: {args!r} is not a dictionary of names and values") from None
-    for name, value in given.items():
-        if name in arguments:
-            raise UsageError(f"{by.name}: argument `{name}` is given twice")
-        arguments[name] = value
-    return chosen, arguments
-
-
-def _range(given: Any) -> dict[str, int]:
-    try:
-        start, end = given
-    except (TypeError, ValueError):
-        raise UsageError(f"range: {given!r} is not a first byte and an end") from None
-    start = size("range", start)
-    if end is None:
-        return {"offset": start}
-    end = size("range", end)
-    if end < start:
-        raise UsageError(f"range: it ends at {end}, before its first byte {start}")
-    return {"offset": start, "length": end - start}
-
-
-def _unknown(by: Function, name: str, known: list[str]) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [*known, *OPTIONS, "out", "recursive", "progress", "timeout", "args"], 1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    has = ", ".join(known) or "none"
-    return f"{by.name}: `{name}` is neither an argument of the function (it has {has}) nor an option of a run{hint}"
-
-
-def as_bytes(data: Any) -> bytes:
-    """The bytes of anything with a buffer, in C order."""
-    if isinstance(data, bytes):
-        return data
-    kind = getattr(data, "dtype", None)
-    if getattr(kind, "hasobject", False):
-        raise UsageError(f"an array of {kind} holds Python objects, which have no bytes of their own; give it another type")
-    if kind is not None and hasattr(data, "tobytes"):
-        # Some types of numpy's, such as its times, have no buffer.
-        return bytes(data.tobytes())
-    try:
-        return memoryview(data).tobytes()
-    except TypeError:
-        if hasattr(data, "tobytes"):
-            return bytes(data.tobytes())
-        remedy = "text becomes bytes by its encode()" if isinstance(data, str) else "give bytes, or an array"
-        raise UsageError(f"{type(data).__name__} has no bytes: {remedy}") from None
-
-
 def _name(what: Any) -> str:
     return what.name if isinstance(what, Function) else str(what)
-
-
-class _Bar:
-    """A bar of tqdm's, told of progress."""
-
-    def __init__(self, name: str) -> None:
-        try:
-            from tqdm.auto import tqdm
-        except ImportError:
-            raise UsageError("progress=True shows a bar of tqdm: pip install tqdm; or give a function that is told") from None
-        self._tqdm: Any = tqdm
-        self._name = name
-        self._bar: Any = None
-
-    def __call__(self, done: int, total: int | None) -> None:
-        self._bar = self._bar or self._tqdm(total=total, unit="B", unit_scale=True, desc=self._name)
-        self._bar.update(done - self._bar.n)
-
-    def close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-
-def _told(progress: Callable[[int, int | None], object] | bool, name: str) -> Callable[[int, int | None], object]:
-    if callable(progress):
-        return progress
-    if progress is True:
-        return _Bar(name)
-    raise UsageError(f"progress: {progress!r} is neither True nor a function of the bytes that are done, and of those that there are")
-
-
-def _with_progress(
-    job: Job[Result],
-    files: list[_diskside.File],
-    tell: Callable[[int, int | None], object],
-    timeout: float | None,
-    name: str,
-) -> Result:
-    import time
-
-    total = sum(file.len_bytes() for file in files) if len(files) <= 64 else None
-    end = None if timeout is None else time.monotonic() + timeout
-    try:
-        while True:
-            ended = job._request.wait(0.05)
-            done = job.done_bytes
-            tell(done, total)
-            if ended:
-                return job.result()
-            if end is not None and time.monotonic() >= end:
-                raise DeadlineError(f"{name}: it had not ended within {timeout} s, and was stopped")
-    finally:
-        job.cancel()
-        if isinstance(tell, _Bar):
-            tell.close()
-
-
-_default: Session | None = None
-_default_lock = threading.Lock()
-
-
-def default_session() -> Session:
-    """The session of :func:`run`, :func:`submit`, :func:`scan` and :func:`open`."""
-    global _default
-    if _default is None:
-        with _default_lock:
-            if _default is None:
-                _default = connect()
-    return _default
-
-
-def connect(
-    url: str | None = None,
-    *,
-    cache: int | str = "256MiB",
-    policy: str | None = None,
-    learnt_directory: str | os.PathLike[str] | None = None,
-    volumes: Iterable[str] = (),
-    host_nqn: str | None = None,
-    connect_timeout: float | None = None,
-    loss_timeout: float | None = None,
-    keep_alive: float | None = None,
-    io: Mapping[str, Any] | None = None,
-) -> Session:
-    """Makes a session. Servers are connected to when they are first used.
-
-    :param url: ``diskside://HOST[:PORT]/EXPORT/...``, of which relative paths are taken; ``diskside+tls://`` wants TLS.
-    :param cache: bytes of files at servers that are kept here; 0: none. Sizes may be text such as ``"1GiB"``.
-    :param policy: how ``place="auto"`` chooses: ``adaptive``, ``lambda-io[:n=N,k=K]``, ``host`` or ``device``; otherwise what
-        the variable ``DISKSIDE_POLICY`` says.
-    :param learnt_directory: where :meth:`Session.save_learnt` keeps what was measured.
-    :param volumes: ``nvme-tcp://`` URLs of volumes that local files may be on, beside those that the kernel tells of.
-    :param host_nqn: the NQN to connect as, if not this machine's.
-    :param connect_timeout: seconds that each step of connecting may take (5).
-    :param loss_timeout: seconds to try to connect again before requests fail (60).
-    :param keep_alive: seconds without a sign of life after which a server is taken for lost (10), however long its functions
-        run; it is asked every half of that.
-    :param io: how files of this machine are read and written (``docs/asynchronous.md``): ``instances``, ``threads`` of each
-        (1 or 2), ``in_flight_max``, ``staging_max``, ``spin`` and ``sq_poll`` in seconds, ``io_poll``.
-    """
-    if url is not None and not is_url(url):
-        raise UsageError(f"connect: {url!r} is no URL; write diskside://HOST[:PORT]/EXPORT")
-    learnt = None if learnt_directory is None else os.fspath(learnt_directory)
-    timeouts = [
-        seconds("connect_timeout", connect_timeout),
-        seconds("loss_timeout", loss_timeout),
-        seconds("keep_alive", keep_alive),
-    ]
-    if io is not None and not hasattr(io, "items"):
-        raise UsageError(f'io: {io!r} is no dictionary, such as {{"instances": 2, "threads": 2}}')
-    return Session(url, (size("cache", cache), policy, learnt, list(volumes), host_nqn, timeouts, dict(io or {})))
-
-
-def run(function: Function | str | os.PathLike[str] | bytes, files: Any, **options: Any) -> Result:
-    """Runs a function over files in the default session: :meth:`Session.run`."""
-    return default_session().run(function, files, **options)
-
-
-def submit(function: Function | str | os.PathLike[str] | bytes, files: Any, **options: Any) -> Job[Result]:
-    """Begins :func:`run`, and does not wait: :meth:`Session.submit`."""
-    return default_session().submit(function, files, **options)
-
-
-def scan(file: str | os.PathLike[str], columns: str | Iterable[str] | None = None, **options: Any) -> Scan:
-    """Columns, rows or sums of a Parquet, Arrow, CSV or JSON lines file, in the default session: :meth:`Session.scan`."""
-    return default_session().scan(file, columns, **options)
-
-
-def open(name: str | os.PathLike[str], mode: str = "r") -> File:
-    """Opens a file in the default session: :meth:`Session.open`."""
-    return default_session().open(name, mode)
-
-
-def info() -> dict[str, Any]:
-    """What there is here: ``version``; ``tiers``, which run functions; ``functions``, the shipped ones; ``io``, which is
-    ``"io_uring"``, or ``"posix"`` where that is denied."""
-    tiers = ["interp", "cranelift", *(["llvm"] if default_session()._native.has_llvm else [])]
-    return {"version": _diskside.__version__, "tiers": tiers, "functions": shipped(), "io": _diskside.interface()}

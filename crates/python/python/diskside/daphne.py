@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy
 
 from . import _sparse
+from ._default import default_session
 from ._function import function
 from ._names import joined
-from ._session import Session, default_session
+from ._session import Session
 from .errors import UsageError
 from .partition import combine
 

@@ -22,7 +22,9 @@ from fsspec.callbacks import DEFAULT_CALLBACK
 from fsspec.spec import AbstractBufferedFile
 
 from . import _diskside
-from ._session import Session, as_bytes, connect, default_session
+from ._default import connect, default_session
+from ._file import as_bytes
+from ._session import Session
 from ._turn import Turns
 from .errors import ExistsError, IoError, IsDirectoryError, NotFoundError
 

@@ -7,10 +7,12 @@ import threading
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from . import _diskside
+from ._default import default_session
 from ._function import Function, function
 from ._names import expanded, is_export_url, is_url, joined, size
+from ._options import parted
 from ._result import Result
-from ._session import Session, default_session, parted
+from ._session import Session
 from .errors import ChangedError, UsageError
 
 if TYPE_CHECKING:

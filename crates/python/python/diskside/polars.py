@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ._condition import Column, NotPushed, all_of
-from ._session import default_session
+from ._default import default_session
 
 if TYPE_CHECKING:
     import os

@@ -12,8 +12,8 @@ import pyarrow
 import pyarrow.dataset
 
 from ._condition import NotPushed
+from ._default import default_session
 from ._expression import condition
-from ._session import default_session
 from .errors import UsageError
 
 if TYPE_CHECKING:

@@ -18,8 +18,9 @@ from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByt
 from zarr.core.buffer import Buffer
 
 from ._chunks import Statistics, chunks_of, histogram_of, statistics_of
+from ._default import default_session
 from ._names import is_export_url, parts_of
-from ._session import Session, default_session
+from ._session import Session
 from ._shards import use as use_codec_of_shards
 from ._turn import Turns
 from .errors import UsageError
