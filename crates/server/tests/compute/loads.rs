@@ -252,7 +252,8 @@ fn programs_of_all_hosts_have_so_many_bytes_and_no_more() {
         let answer = host.load(FREE + 2, stats);
         host.admin_fails(answer, Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr(), "");
     }
-    // Of what has only begun the bytes count that came: a host that says how many will come keeps nobody from loading.
+    // A load that has only begun counts the bytes that came: a host that says how many will come keeps nobody from
+    // loading.
     other.admin(Sqe::unload_program(COMPUTE, FREE + 1), None).ok();
     for place in [FREE + 1, FREE + 3] {
         other.load_part(place, stats.len() as u32, 0, &stats[..1]).ok();
