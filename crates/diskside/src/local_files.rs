@@ -48,10 +48,22 @@ pub fn below(directory: &Path) -> Result<Vec<PathBuf>, FindError> {
 /// # Errors
 /// See [`FindError`].
 pub fn matching(pattern: &Path) -> Result<Vec<PathBuf>, FindError> {
+    by_pattern(pattern, false)
+}
+
+/// The files below a directory, or those that a pattern means and those below the directories that it means.
+///
+/// # Errors
+/// See [`FindError`].
+pub fn below_or_matching(path: &Path, is_pattern: bool) -> Result<Vec<PathBuf>, FindError> {
+    if is_pattern { by_pattern(path, true) } else { below(path) }
+}
+
+fn by_pattern(pattern: &Path, below: bool) -> Result<Vec<PathBuf>, FindError> {
     let is_literal = |name: &&OsStr| !Pattern::has_wildcards(name.as_bytes());
     let base: PathBuf = pattern.iter().take_while(is_literal).collect();
     let names: PathBuf = pattern.iter().skip_while(is_literal).collect();
-    search(&base, &Pattern::parse(names.as_os_str().as_bytes(), false)?)
+    search(&base, &Pattern::parse(names.as_os_str().as_bytes(), below)?)
 }
 
 fn search(base: &Path, pattern: &Pattern) -> Result<Vec<PathBuf>, FindError> {

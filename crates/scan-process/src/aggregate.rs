@@ -62,6 +62,8 @@ struct Sum {
     data_type: DataType,
     counts: Vec<u64>,
     state: State,
+    /// Where rows are results of several: the slot of how many values each stands for.
+    counted: Option<usize>,
 }
 
 enum Input {
@@ -119,7 +121,7 @@ impl Aggregation {
                 return Err(binder.wrong(format!("`{}` is not of numbers", aggregate.name)));
             };
             let name = aggregate.name.clone();
-            Ok(Sum { kind: aggregate.kind, name, input, data_type, counts: Vec::new(), state })
+            Ok(Sum { kind: aggregate.kind, name, input, data_type, counts: Vec::new(), state, counted: None })
         });
         let sums = sums.collect::<Result<Vec<_>, _>>()?;
         let mut this = Self { keys, groups: Vec::new(), known: HashMap::new(), sums, len_max, len: 0 };
@@ -128,6 +130,18 @@ impl Aggregation {
             this.group(&[])?;
         }
         Ok(this)
+    }
+
+    /// The keys and aggregates that come out, with their types.
+    pub(crate) fn schema(&self) -> Schema {
+        let keys = self.keys.iter().map(|key| Field::new(&key.name, key.data_type.clone(), true));
+        let sums = self.sums.iter().map(|sum| Field::new(&sum.name, sum.data_type.clone(), true));
+        Schema::new(keys.chain(sums).collect::<Vec<_>>())
+    }
+
+    /// Says that the values of an aggregate are results of several, and where it stands of how many.
+    pub(crate) fn count_by(&mut self, aggregate: usize, slot: usize) {
+        self.sums[aggregate].counted = Some(slot);
     }
 
     /// Adds rows; `columns` are those that were selected, by slot.
@@ -364,6 +378,21 @@ struct Grouped<'a> {
 
 impl Sum {
     fn add(&mut self, rows: &Rows<'_>, of: &Grouped<'_>) -> Result<(), Problem> {
+        self.add_values(rows, of)?;
+        let Some(slot) = self.counted else { return Ok(()) };
+        let counted = rows.columns()[slot].as_primitive::<arrow_array::types::Int64Type>().values();
+        for (row, counted) in counted.iter().enumerate() {
+            let at = of.groups.map_or(0, |groups| groups[row] as usize);
+            // The mean of nothing is NULL, which was not counted.
+            if self.kind == AggregateKind::Count || *counted > 0 {
+                self.counts[at] =
+                    self.counts[at].saturating_sub(1).saturating_add(u64::try_from(*counted).unwrap_or(0));
+            }
+        }
+        Ok(())
+    }
+
+    fn add_values(&mut self, rows: &Rows<'_>, of: &Grouped<'_>) -> Result<(), Problem> {
         let columns = rows.columns();
         let group = |row: usize| of.groups.map_or(0, |groups| groups[row] as usize);
         let rows_len = rows.len();
@@ -465,8 +494,14 @@ impl Sum {
                     Input::Number(Number { class: Class::Exact(_, scale), .. }) => *scale,
                     _ => 0,
                 };
-                let divisor = 10_f64.powi(scale.into());
-                let of = |(index, value): (usize, &i128)| *value as f64 / divisor / counts[index] as f64;
+                let of = |(index, value): (usize, &i128)| {
+                    // The same sum with zeros behind its point is the same mean, to the last bit.
+                    let (mut value, mut scale) = (*value, scale);
+                    while scale > 0 && value % 10 == 0 {
+                        (value, scale) = (value / 10, scale - 1);
+                    }
+                    value as f64 / 10_f64.powi(scale.into()) / counts[index] as f64
+                };
                 let all = values.iter().enumerate().map(|value| known(value.0).then(|| of(value)));
                 Arc::new(Float64Array::from_iter(all))
             }

@@ -2,9 +2,9 @@
 
 use crate::columns::{Class, Kind};
 use crate::condition::{Condition, Test, TextTest};
-use crate::like::Pattern;
 use crate::value::Number;
 use arrow_schema::Schema;
+use diskside_scan::Pattern;
 use diskside_scan::{Comparison, Expression, Failure, FailureKind, Literal};
 
 /// Finds columns, and remembers which are needed. A column's slot is its place among those.

@@ -2,10 +2,10 @@
 
 use crate::columns::{Class, Kind};
 use crate::condition::{Condition, Test, TextTest};
-use crate::like::Pattern;
 use crate::prune::RowGroup;
 use bytes::Bytes;
 use diskside_scan::Comparison;
+use diskside_scan::Pattern;
 use parquet::basic::Type;
 use parquet::bloom_filter::Sbbf;
 use std::ops::Range;

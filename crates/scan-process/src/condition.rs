@@ -1,8 +1,8 @@
 //! Conditions whose columns are known, with their types.
 
-use crate::like::Pattern;
 use crate::value::Number;
 use diskside_scan::Comparison;
+use diskside_scan::Pattern;
 
 /// Something that is true, false or NULL in each row. Columns are named by their slots.
 #[derive(Debug)]

@@ -2,7 +2,6 @@
 
 use crate::condition::{Condition, Test, TextTest, holds};
 use crate::contains::contains;
-use crate::like::Pattern;
 use crate::value::{Digits, Overflow, Rows, with_exact};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float32Type, Float64Type};
@@ -10,6 +9,7 @@ use arrow_array::{Array as _, ArrayRef, LargeStringArray, StringArray, StringVie
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_schema::DataType;
 use diskside_scan::Comparison;
+use diskside_scan::Pattern;
 
 /// What a condition is in each row.
 #[derive(Clone, Debug)]

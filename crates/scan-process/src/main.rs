@@ -1,7 +1,7 @@
 //! The process that scans tables in files.
 //!
 //! ```text
-//! diskside-scan < FRAMES > FRAMES             a scan: see `diskside_scan::frames`
+//! diskside-scan < FRAMES > FRAMES             a scan of one file, or of several: see `diskside_scan::frames`
 //! diskside-scan --format FORMAT < ARROW > OUT writes an Arrow stream as table, csv, arrow or parquet
 //! ```
 //!
@@ -23,18 +23,23 @@ mod format;
 mod formats;
 mod input;
 mod json_file;
-mod like;
 mod lines;
+mod outcome;
 mod parquet_file;
+mod partial;
 mod prune;
+mod requests;
 mod result;
 mod scan;
+mod several;
+mod share;
 mod table;
 mod top;
+mod union;
 mod value;
 
 use diskside_child::Limits;
-use diskside_scan::{Failure, FailureKind, Frame, To};
+use diskside_scan::{Failure, FailureKind, Frame, Several, Start, To};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -65,15 +70,29 @@ fn write_as(format: &str) -> Result<(), String> {
     format::write(format).map_err(|failure| failure.message)
 }
 
+/// What a process is started for.
+enum Job {
+    File(Start),
+    Several(Several),
+}
+
 fn serve() -> Result<(), String> {
     let start = match Frame::read(&mut std::io::stdin().lock(), To::Child) {
-        Ok(Frame::Start(start)) => start,
+        Ok(Frame::Start(start)) => Job::File(start),
+        Ok(Frame::Several(several)) => Job::Several(several),
         Ok(_) => return Err("the first frame is not a Start".into()),
         Err(error) => return Err(error.to_string()),
     };
-    diskside_child::confine(Limits { memory_len: start.memory_len, cpu_seconds: None })?;
-    let (name, place) = (start.name.clone(), scan::Place::default());
-    let (report, panicked) = catching(|| scan::run(start, &place));
+    let (name, memory_len) = match &start {
+        Job::File(start) => (start.name.clone(), start.memory_len),
+        Job::Several(several) => (several.name.clone(), several.memory_len),
+    };
+    diskside_child::confine(Limits { memory_len, cpu_seconds: None })?;
+    let place = scan::Place::default();
+    let (report, panicked) = catching(|| match start {
+        Job::File(start) => scan::run(start, &place),
+        Job::Several(several) => several::run(several, &place),
+    });
     let last = match report {
         Some(Ok(report)) => Frame::Done(report),
         Some(Err(failure)) => Frame::Failed(failure),

@@ -5,9 +5,9 @@
 
 use crate::columns::Class;
 use crate::condition::{Condition, Test, TextTest};
-use crate::like::Pattern;
 use arrow_schema::{DataType, Schema};
 use diskside_scan::Comparison;
+use diskside_scan::Pattern;
 use parquet::basic::SortOrder;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;

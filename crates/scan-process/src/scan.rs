@@ -6,10 +6,10 @@ use crate::condition::Condition;
 use crate::evaluate::selected;
 use crate::formats;
 use crate::input::{Fetching, Input};
+use crate::outcome::Outcome;
 use crate::result::ResultStream;
 use crate::table::Table;
-use crate::top::Top;
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow_array::{ArrayRef, BooleanArray};
 use arrow_schema::Schema;
 use arrow_select::filter::FilterBuilder;
 use diskside_scan::{Failure, FailureKind, Frame, Plan, Report, Start};
@@ -22,14 +22,16 @@ const FETCHED_PART: u64 = 3;
 const COUNTED_ROWS: u64 = 1 << 20;
 /// Rows that are added to aggregates at a time.
 const ADDED_ROWS: usize = 4 << 10;
-/// Groups may take this part of the memory.
-const GROUPS_PART: u64 = 4;
 
 /// Where a scan is, for messages about what it fell over.
 #[derive(Debug, Default)]
 pub(crate) struct Place(Cell<Option<(&'static str, usize)>>);
 
 impl Place {
+    pub(crate) fn set(&self, what: &'static str, index: usize) {
+        self.0.set(Some((what, index)));
+    }
+
     pub(crate) fn told(&self) -> String {
         self.0.get().map_or("the footer".into(), |(what, index)| format!("{what} {index}"))
     }
@@ -51,20 +53,21 @@ pub(crate) fn run(start: Start, place: &Place) -> Result<Report, Failure> {
     let plan = Plan::from_bytes(&start.plan)
         .map_err(|error| Failure { kind: FailureKind::Plan, message: error.to_string() })?;
     let file = formats::open(&mut input, &plan)?;
-    let bound = bind(&plan, &*file, input.name(), start.memory_len / GROUPS_PART)?;
+    let outcome = Outcome { name: input.name(), plan: &plan, memory_len: start.memory_len };
+    let bound = bind(&*file, outcome)?;
     let mut scan = Scan { start: &start, plan: &plan, file: &*file, input, place, report: Report::default() };
     scan.run(bound)?;
     Ok(scan.report)
 }
 
-fn bind(plan: &Plan, file: &dyn Table, name: &str, groups_len: u64) -> Result<Bound, Failure> {
-    let schema = file.schema();
-    let mut binder = Binder::new(name, schema);
+fn bind(file: &dyn Table, outcome: Outcome<'_>) -> Result<Bound, Failure> {
+    let (schema, plan) = (file.schema(), outcome.plan);
+    let mut binder = Binder::new(outcome.name, schema);
     let filter = match plan.conjuncts() {
         [] => None,
         _ => plan.filter.as_ref().map(|filter| binder.condition(filter)).transpose()?,
     };
-    let groups_len = usize::try_from(groups_len).unwrap_or(usize::MAX);
+    let groups_len = outcome.groups_len();
     let aggregation = plan.aggregates().then(|| Aggregation::new(plan, &mut binder, schema, groups_len)).transpose()?;
     let out = if aggregation.is_some() {
         Vec::new()
@@ -101,7 +104,7 @@ impl Scan<'_> {
         // Where each slot is in a batch, which has the order of the file.
         let at: Vec<usize> = needed.iter().filter_map(|column| order.binary_search(column).ok()).collect();
         let mut top = match (&aggregation, self.plan.order.is_empty()) {
-            (None, false) => Some(self.top(&fields)?),
+            (None, false) => Some(self.outcome().top(&fields)?),
             _ => None,
         };
         let mut rows_left = self.plan.limit.unwrap_or(u64::MAX);
@@ -165,7 +168,10 @@ impl Scan<'_> {
         }
         let result = match (result, aggregation) {
             (Some(result), _) => result,
-            (None, Some(aggregation)) => self.aggregates(aggregation)?,
+            (None, Some(aggregation)) => {
+                let groups = self.outcome().finished(aggregation)?;
+                self.outcome().groups(groups)?
+            }
             (None, None) => unreachable!("rows or aggregates go out"),
         };
         self.report.read_len = self.input.read_len();
@@ -188,21 +194,6 @@ impl Scan<'_> {
             aggregation.add(&part, count).map_err(|problem| self.problem(problem))?;
         }
         Ok(())
-    }
-
-    fn aggregates(&self, aggregation: Aggregation) -> Result<ResultStream, Failure> {
-        let mut batch = aggregation.finish().map_err(|problem| self.problem(problem))?;
-        if !self.plan.order.is_empty() {
-            let mut top = self.top(&batch.schema())?;
-            self.arrow(top.add(batch.columns().to_vec(), batch.num_rows()))?;
-            batch = self.arrow(top.finish())?;
-        }
-        let mut result = self.arrow(ResultStream::new(&batch.schema(), self.plan.compression))?;
-        let rows = self.plan.limit.and_then(|limit| usize::try_from(limit).ok());
-        let rows = rows.map_or(batch.num_rows(), |limit| limit.min(batch.num_rows()));
-        let batch: RecordBatch = batch.slice(0, rows);
-        self.arrow(result.add(batch.columns(), rows))?;
-        Ok(result)
     }
 
     /// The row groups of the part that may have rows that are wanted; counts all that the report says of row groups.
@@ -253,10 +244,6 @@ impl Scan<'_> {
             ruled_out[group] |= !lookup.may_have(&filter);
         }
         Ok(ruled_out)
-    }
-
-    fn top(&self, fields: &Schema) -> Result<Top, Failure> {
-        Top::new(self.plan, fields).map_err(|what| self.input.failure(FailureKind::Plan, what))
     }
 
     fn begin(&mut self, group: usize, needed: &[usize]) -> Result<Fetching, Failure> {
@@ -338,24 +325,14 @@ impl Scan<'_> {
     }
 
     fn arrow<T>(&self, done: Result<T, arrow_schema::ArrowError>) -> Result<T, Failure> {
-        done.map_err(|error| self.input.failure(FailureKind::File, error))
+        self.outcome().arrow(done)
     }
 
     fn problem(&self, problem: Problem) -> Failure {
-        match problem {
-            Problem::Overflow => {
-                let told =
-                    "a sum or a product has more digits than a result holds (18 of whole numbers, 38 of decimals)";
-                self.input.failure(FailureKind::Plan, told)
-            }
-            Problem::TooManyGroups(count) => {
-                let told = format!(
-                    "the aggregates do not fit: there are more than {count} groups, and they may take {} MiB; scan on the \
-                     host, or aggregate there",
-                    (self.start.memory_len / GROUPS_PART) >> 20
-                );
-                self.input.failure(FailureKind::Memory, told)
-            }
-        }
+        self.outcome().problem(problem)
+    }
+
+    fn outcome(&self) -> Outcome<'_> {
+        Outcome { name: self.input.name(), plan: self.plan, memory_len: self.start.memory_len }
     }
 }

@@ -33,7 +33,7 @@ fn scan_bytes(file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Report), ScanError> 
             Event::Output(bytes) => result.extend_from_slice(&bytes),
             Event::Turn => scanning.grant()?,
             Event::Waits => {}
-            Event::Read { .. } => panic!("it has a descriptor"),
+            Event::Read { .. } | Event::Scan { .. } => panic!("it has a descriptor"),
             Event::Done(report) => return Ok((result, report)),
         }
     }

@@ -37,7 +37,7 @@ fn scan(file: &Path, plan: &Plan) -> Result<(RecordBatch, Report), ScanError> {
             Event::Output(bytes) => result.extend_from_slice(&bytes),
             Event::Turn => scanning.grant()?,
             Event::Waits => {}
-            Event::Read { .. } => panic!("it has a descriptor"),
+            Event::Read { .. } | Event::Scan { .. } => panic!("it has a descriptor"),
             Event::Done(report) => {
                 let reader = StreamReader::try_new(Cursor::new(result), None).unwrap();
                 let schema = reader.schema();

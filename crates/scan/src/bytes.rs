@@ -12,7 +12,7 @@ use crate::plan::{
 /// The most bytes of a plan.
 pub const PLAN_LEN_MAX: usize = 512 << 10;
 /// The most columns and aggregates.
-const COLUMNS_MAX: usize = 16 << 10;
+pub(crate) const COLUMNS_MAX: usize = 16 << 10;
 /// The most expressions and values in a plan.
 const NODES_MAX: usize = 64 << 10;
 const VERSION: u16 = 1;
@@ -62,7 +62,7 @@ impl Plan {
     /// # Errors
     /// They are not one, or not in the form that [`to_bytes`](Self::to_bytes) gives it.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PlanError> {
-        let mut from = Reader { bytes, at: 0, nodes: 0 };
+        let mut from = Reader::new(bytes);
         if bytes.len() > PLAN_LEN_MAX {
             return Err(from.wrong("it is too long"));
         }
@@ -98,23 +98,23 @@ impl Plan {
     }
 }
 
-struct Writer(Vec<u8>);
+pub(crate) struct Writer(pub(crate) Vec<u8>);
 
 impl Writer {
     fn u8(&mut self, value: u8) {
         self.0.push(value);
     }
 
-    fn u32(&mut self, value: u32) {
+    pub(crate) fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
-    fn text(&mut self, text: &str) {
+    pub(crate) fn text(&mut self, text: &str) {
         self.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
         self.0.extend_from_slice(text.as_bytes());
     }
 
-    fn list<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
+    pub(crate) fn list<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
         self.u32(u32::try_from(items.len()).unwrap_or(u32::MAX));
         items.iter().for_each(|item| write(self, item));
     }
@@ -140,7 +140,7 @@ impl Writer {
         }
     }
 
-    fn column_type(&mut self, data_type: ColumnType) {
+    pub(crate) fn column_type(&mut self, data_type: ColumnType) {
         match data_type {
             ColumnType::Boolean => self.u8(0),
             ColumnType::Integer => self.u8(1),
@@ -207,7 +207,7 @@ impl Writer {
         }
     }
 
-    fn literal(&mut self, literal: &Literal) {
+    pub(crate) fn literal(&mut self, literal: &Literal) {
         match literal {
             Literal::Null => self.u8(0),
             Literal::Boolean(value) => {
@@ -239,13 +239,22 @@ impl Writer {
     }
 }
 
-struct Reader<'a> {
+pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
     at: usize,
     nodes: usize,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0, nodes: 0 }
+    }
+
+    /// All that was not read yet.
+    pub(crate) fn rest(self) -> &'a [u8] {
+        &self.bytes[self.at..]
+    }
+
     fn wrong(&self, what: &'static str) -> PlanError {
         PlanError { at: self.at, what }
     }
@@ -258,7 +267,7 @@ impl Reader<'_> {
         Ok(found)
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], PlanError> {
+    pub(crate) fn take<const N: usize>(&mut self) -> Result<[u8; N], PlanError> {
         let mut found = [0; N];
         found.copy_from_slice(self.slice(N)?);
         Ok(found)
@@ -268,7 +277,7 @@ impl Reader<'_> {
         self.take::<1>().map(|[value]| value)
     }
 
-    fn u32(&mut self) -> Result<u32, PlanError> {
+    pub(crate) fn u32(&mut self) -> Result<u32, PlanError> {
         self.take().map(u32::from_le_bytes)
     }
 
@@ -280,14 +289,14 @@ impl Reader<'_> {
         }
     }
 
-    fn text(&mut self) -> Result<String, PlanError> {
+    pub(crate) fn text(&mut self) -> Result<String, PlanError> {
         let len = self.u32()? as usize;
         let at = self.at;
         let bytes = self.slice(len)?.to_vec();
         String::from_utf8(bytes).map_err(|_| PlanError { at, what: "the text is not UTF-8" })
     }
 
-    fn list<T>(
+    pub(crate) fn list<T>(
         &mut self,
         count_max: usize,
         read: impl Fn(&mut Self) -> Result<T, PlanError>,
@@ -326,7 +335,7 @@ impl Reader<'_> {
         })
     }
 
-    fn column_type(&mut self) -> Result<ColumnType, PlanError> {
+    pub(crate) fn column_type(&mut self) -> Result<ColumnType, PlanError> {
         Ok(match self.u8()? {
             0 => ColumnType::Boolean,
             1 => ColumnType::Integer,
@@ -405,7 +414,7 @@ impl Reader<'_> {
         if self.nodes > NODES_MAX { Err(self.wrong("it has too many expressions")) } else { Ok(()) }
     }
 
-    fn literal(&mut self) -> Result<Literal, PlanError> {
+    pub(crate) fn literal(&mut self) -> Result<Literal, PlanError> {
         self.node()?;
         Ok(match self.u8()? {
             0 => Literal::Null,

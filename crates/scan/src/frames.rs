@@ -4,6 +4,7 @@
 //! the parent sends one Start. Then the child speaks, and each Read and each Turn of it is answered, in order. Its last frame
 //! is Done or Failed. Neither side believes a length that is longer than the bounds here.
 
+use crate::several::{FILE_LEN_MAX, OneFile, Several};
 use std::io::{self, Read, Write};
 
 /// The most bytes of a frame with output.
@@ -32,6 +33,10 @@ pub enum To {
 pub enum Frame {
     /// To the child: what to do.
     Start(Start),
+    /// To the child: what to do with several files, each of which follows in a frame.
+    Several(Several),
+    /// To the child: one of several files.
+    File(OneFile),
     /// To the child: the bytes that it asked for.
     Bytes(Vec<u8>),
     /// To the child: why there are none.
@@ -51,6 +56,14 @@ pub enum Frame {
     Turn {
         /// Which.
         row_group: u32,
+    },
+    /// To the parent: it asks for the scan of one of several files. Reads at the number of this request, from 0 on, bring the next
+    /// bytes of its result, and at its end none.
+    Scan {
+        /// The file.
+        file: u32,
+        /// What is scanned of it: a plan as bytes.
+        plan: Vec<u8>,
     },
     /// To the parent: it has nothing to compute until the bytes come that it asked for, and asks for a turn then.
     Waits,
@@ -152,12 +165,15 @@ const START: u8 = 1;
 const BYTES: u8 = 2;
 const GRANTED: u8 = 3;
 const NOT_READ: u8 = 4;
+const SEVERAL: u8 = 5;
+const FILE: u8 = 6;
 const OUTPUT: u8 = 17;
 const READ: u8 = 18;
 const TURN: u8 = 19;
 const DONE: u8 = 20;
 const FAILED: u8 = 21;
 const WAITS: u8 = 22;
+const SCAN: u8 = 23;
 
 impl Frame {
     /// Writes it, with one call where it is short.
@@ -167,12 +183,15 @@ impl Frame {
     pub fn write(&self, to: &mut impl Write) -> io::Result<()> {
         let (kind, body) = match self {
             Self::Start(start) => (START, start.to_bytes()),
+            Self::Several(several) => (SEVERAL, several.to_bytes()),
+            Self::File(file) => (FILE, file.to_bytes()),
             Self::Bytes(bytes) => return write_long(to, BYTES, bytes),
             Self::NotRead(message) => (NOT_READ, cut(message).into()),
             Self::Granted => (GRANTED, Vec::new()),
             Self::Output(bytes) => return write_long(to, OUTPUT, bytes),
             Self::Read { offset, len } => (READ, [&offset.to_le_bytes()[..], &len.to_le_bytes()].concat()),
             Self::Turn { row_group } => (TURN, row_group.to_le_bytes().into()),
+            Self::Scan { file, plan } => (SCAN, [&file.to_le_bytes()[..], plan].concat()),
             Self::Waits => (WAITS, Vec::new()),
             Self::Done(report) => (DONE, report.to_bytes().into()),
             Self::Failed(failure) => (FAILED, [&[failure.kind as u8], cut(&failure.message)].concat()),
@@ -199,12 +218,15 @@ impl Frame {
         let len = u32::from_le_bytes(len) as usize;
         let (sent_to, len_max) = match kind {
             START => (To::Child, START_LEN_MAX + crate::PLAN_LEN_MAX),
+            SEVERAL => (To::Child, START_LEN_MAX + crate::PLAN_LEN_MAX),
+            FILE => (To::Child, FILE_LEN_MAX),
             BYTES => (To::Child, READ_LEN_MAX),
             NOT_READ => (To::Child, MESSAGE_LEN_MAX),
             GRANTED => (To::Child, 0),
             OUTPUT => (To::Parent, OUTPUT_LEN_MAX),
             READ => (To::Parent, 12),
             TURN => (To::Parent, 4),
+            SCAN => (To::Parent, 4 + crate::PLAN_LEN_MAX),
             WAITS => (To::Parent, 0),
             DONE => (To::Parent, REPORT_LEN),
             FAILED => (To::Parent, 1 + MESSAGE_LEN_MAX),
@@ -227,6 +249,8 @@ impl Frame {
     fn of(kind: u8, body: Vec<u8>) -> Option<Self> {
         Some(match kind {
             START => Self::Start(Start::from_bytes(&body)?),
+            SEVERAL => Self::Several(Several::from_bytes(&body)?),
+            FILE => Self::File(OneFile::from_bytes(&body)?),
             BYTES => Self::Bytes(body),
             NOT_READ => Self::NotRead(String::from_utf8_lossy(&body).into_owned()),
             GRANTED => Self::Granted,
@@ -236,6 +260,10 @@ impl Frame {
                 Self::Read { offset: u64::from_le_bytes(*offset), len: u32::from_le_bytes(len.try_into().ok()?) }
             }
             TURN => Self::Turn { row_group: u32::from_le_bytes(body.try_into().ok()?) },
+            SCAN => {
+                let (file, plan) = body.split_first_chunk()?;
+                Self::Scan { file: u32::from_le_bytes(*file), plan: plan.to_vec() }
+            }
             WAITS => Self::Waits,
             DONE => Self::Done(Report::from_bytes(&body)?),
             _ => {
@@ -349,6 +377,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::{ColumnType, Literal};
 
     fn frames() -> Vec<(To, Frame)> {
         let start = Start {
@@ -359,16 +388,28 @@ mod tests {
             name: "a b".into(),
             plan: vec![1, 2, 3],
         };
+        let several = Several {
+            files: 7,
+            scanned: 5,
+            at_once: 4,
+            memory_len: 1 << 31,
+            name: "logs".into(),
+            columns: vec![("day".into(), ColumnType::Date)],
+            plan: vec![1, 2],
+        };
         let failure = Failure { kind: FailureKind::Unsupported, message: "no \u{e9}".into() };
         let report = Report { row_groups: 1, file_len: 9, ..Report::default() };
         vec![
             (To::Child, Frame::Start(start)),
+            (To::Child, Frame::Several(several)),
+            (To::Child, Frame::File(OneFile { name: "a/b".into(), values: vec![Literal::Null, Literal::Date(3)] })),
             (To::Child, Frame::Bytes(vec![7; 9000])),
             (To::Child, Frame::NotRead("gone".into())),
             (To::Child, Frame::Granted),
             (To::Parent, Frame::Output(vec![])),
             (To::Parent, Frame::Read { offset: 3, len: 4 }),
             (To::Parent, Frame::Turn { row_group: 6 }),
+            (To::Parent, Frame::Scan { file: 5, plan: vec![8; 40] }),
             (To::Parent, Frame::Waits),
             (To::Parent, Frame::Done(report)),
             (To::Parent, Frame::Failed(failure)),

@@ -3,9 +3,13 @@
 //! | Module | What it is |
 //! |---|---|
 //! | `plan` | what a scan does, as types |
+//! | `given` | conditions where some values are known before a file is read |
+//! | `like` | the patterns of LIKE |
+//! | `partitions` | columns that directories say |
 //! | `bytes` | the same as canonical bytes, as they travel to a server |
 //! | `text` | the same as people write it: `l_quantity < 24 and l_comment like '%fox%'` |
 //! | `frames` | what the process that scans and the one that started it say to each other |
+//! | `several` | what starts the scan of several files |
 //! | `process` | the process `diskside-scan`: found, started, answered, stopped |
 //! | `to_child` | what is written to it: answers and turns |
 //!
@@ -15,8 +19,12 @@
 
 mod bytes;
 mod frames;
+mod given;
+mod like;
+mod partitions;
 mod plan;
 mod process;
+mod several;
 mod text;
 mod to_child;
 
@@ -24,11 +32,14 @@ pub use bytes::{PLAN_LEN_MAX, PlanError};
 pub use frames::{
     Failure, FailureKind, Frame, FrameError, OUTPUT_LEN_MAX, READ_LEN_MAX, REPORT_LEN, ReadsBy, Report, Start, To,
 };
+pub use like::Pattern;
+pub use partitions::{PartitionError, Partitions};
 pub use plan::{
     Aggregate, AggregateKind, Arithmetic, ColumnType, Comparison, Compression, Expression, Format, GROUP_KEYS_MAX,
     Literal, ORDERED_ROWS_MAX, Order, Part, Plan,
 };
 pub use process::{Answer, Event, FormatJob, Program, ScanError, Scanning, Source};
+pub use several::{OneFile, Several};
 pub use text::{
     FormatError, TextError, parse_aggregates, parse_columns, parse_filter, parse_format, parse_order, parse_types,
 };

@@ -1,6 +1,8 @@
 //! The process that scans, seen from the one that started it.
 
 use crate::frames::{Failure, Frame, FrameError, Report, Start, To};
+use crate::plan::Plan;
+use crate::several::{OneFile, Several};
 pub use crate::to_child::Answer;
 use crate::to_child::ToChild;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -54,6 +56,13 @@ pub enum Event {
     },
     /// It asks whether to continue: [`Scanning::grant`] it.
     Turn,
+    /// It asks for the scan of one of several files: reads at the number of this request are of the result.
+    Scan {
+        /// The file.
+        file: usize,
+        /// What is scanned of it.
+        plan: Plan,
+    },
     /// It computes nothing until it has the bytes that it asked for, and then asks whether to continue.
     Waits,
     /// It is done.
@@ -117,12 +126,30 @@ impl Program {
             Source::Descriptor(file) => Stdio::from(file),
             Source::Requests => Stdio::null(),
         };
+        self.begin(file, start.memory_len, std::iter::once(Frame::Start(start.clone())))
+    }
+
+    /// Starts a scan of several files, which asks for a scan of each and puts the results together.
+    ///
+    /// # Errors
+    /// It cannot be started, or ended at once.
+    pub fn start_several(
+        &self,
+        several: &Several,
+        files: impl IntoIterator<Item = OneFile>,
+    ) -> Result<Scanning, ScanError> {
+        let first = std::iter::once(Frame::Several(several.clone()));
+        self.begin(Stdio::null(), several.memory_len, first.chain(files.into_iter().map(Frame::File)))
+    }
+
+    fn begin(&self, file: Stdio, memory_len: u64, frames: impl Iterator<Item = Frame>) -> Result<Scanning, ScanError> {
         let mut child = self.spawn(&[], file)?;
-        let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
+        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(ScanError::Garbage("it has no pipes"));
         };
-        let sent = Frame::Start(start.clone()).write(&mut to);
-        let (to, memory_len) = (ToChild::new(to), start.memory_len);
+        let mut to = io::BufWriter::new(to);
+        let sent = frames.into_iter().try_for_each(|frame| frame.write(&mut to)).and_then(|()| to.flush());
+        let to = ToChild::new(to.into_parts().0);
         let mut scanning = Scanning { child, from, to, row_group: None, memory_len };
         match sent {
             Ok(()) => Ok(scanning),
@@ -198,6 +225,10 @@ impl Scanning {
                 self.row_group = Some(row_group);
                 Ok(Event::Turn)
             }
+            Ok(Frame::Scan { file, plan }) => match Plan::from_bytes(&plan) {
+                Ok(plan) => Ok(Event::Scan { file: file as usize, plan }),
+                Err(error) => Err(ScanError::Garbage(error.what)),
+            },
             Ok(Frame::Waits) => Ok(Event::Waits),
             Ok(Frame::Done(report)) => Ok(Event::Done(report)),
             Ok(Frame::Failed(failure)) => Err(failure.into()),

@@ -14,6 +14,8 @@ mod token;
 use crate::plan::{
     Aggregate, AggregateKind, Arithmetic, ColumnType, Comparison, DEPTH_MAX, Expression, Format, Literal, Order,
 };
+pub(crate) use moment::{date as parse_date, timestamp as parse_timestamp};
+pub(crate) use token::exact as parse_exact;
 use token::{Token, tokens};
 
 /// A text that is not an expression, with where it stops being one.

@@ -12,7 +12,7 @@ use diskside::scan::{
     Aggregate, ColumnType, Compression, Expression, FormatError, FormatJob, Order, Plan, Program, parse_aggregates,
     parse_columns, parse_filter, parse_format, parse_order, parse_types,
 };
-use diskside::session::{File, OpenMode, ScanOptions, Scanned, SessionError, Side, Where};
+use diskside::session::{OpenMode, ScanOptions, Scanned, SessionError, Side, Where};
 use diskside::{CallError, Location, scan};
 use serde_json::json;
 use std::ffi::OsString;
@@ -28,10 +28,14 @@ Examples:
   diskside scan lineitem.parquet --aggregate 'count(*), avg(l_quantity)' --by l_returnflag,l_linestatus
   diskside scan lineitem.parquet --limit 1000 --format parquet --out first.parquet
   diskside scan lineitem.parquet --columns l_orderkey,l_extendedprice --order 'l_extendedprice desc' --limit 10
-  diskside scan diskside://server/data/prices.csv --where 'price > 100' --types 'price decimal(15, 2)'")]
+  diskside scan diskside://server/data/prices.csv --where 'price > 100' --types 'price decimal(15, 2)'
+  diskside scan 'diskside://server/data/sales/year=2024/**/*.parquet' --by day --aggregate 'sum(price)'
+  diskside scan sales --where \"year = 2024 and month >= 6\" --by month --aggregate 'count(*)' --explain")]
 pub(crate) struct Scan {
-    /// A Parquet, Arrow, CSV or JSON lines file: a path, a file of an export (diskside://HOST[:PORT]/EXPORT/PATH), or a volume
-    file: OsString,
+    /// Parquet, Arrow, CSV or JSON lines files: paths, files of exports (diskside://HOST[:PORT]/EXPORT/PATH) or volumes;
+    /// directories, for all files below them; patterns with *, ?, [...] or **, in quotes
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<OsString>,
     /// Columns that go out, in this order [default: all]
     #[arg(long, value_name = "NAMES", conflicts_with_all = ["aggregates", "by"])]
     columns: Option<String>,
@@ -56,9 +60,13 @@ pub(crate) struct Scan {
     /// A CSV file begins with values: its columns are called column0, column1, ...
     #[arg(long)]
     no_header: bool,
-    /// Types of columns of a CSV or JSON lines file, such as 'price decimal(15, 2), day date' [default: guessed of the first lines]
+    /// Types of columns of CSV and JSON lines files, and of directories that are called key=value, such as 'price decimal(15, 2),
+    /// day date' [default: guessed of the first lines, and of all directories]
     #[arg(long, value_name = "TYPES")]
     types: Option<String>,
+    /// Directories that are called key=value are not columns
+    #[arg(long)]
+    no_partitions: bool,
     /// The most rows that go out
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
@@ -120,7 +128,7 @@ enum Input {
 
 impl Scan {
     pub(crate) fn execute(self) -> Result<(), Failure> {
-        let plan = self.plan()?;
+        let mut plan = self.plan()?;
         let program = Program::find().ok_or_else(|| {
             Failure::Environment(
                 "scan takes the program diskside-scan, which is not beside diskside nor in PATH: `make scan` builds it, or \
@@ -129,9 +137,14 @@ impl Scan {
             )
         })?;
         let session = session(&self.connect)?;
-        let location = Location::try_from(&*self.file).map_err(|error| Failure::Usage(error.to_string()))?;
-        let file = session.open_as(&location, OpenMode::Read);
-        let file = file.map_err(|error| explain_session(&session, &location, error))?;
+        let locations = self.files.iter().map(|file| Location::try_from(&**file));
+        let locations: Vec<_> =
+            locations.collect::<Result<_, _>>().map_err(|error| Failure::Usage(error.to_string()))?;
+        let explained = |error| explain_session(&session, &locations[0], error);
+        let files = session.scan_files_of(&locations).map_err(explained)?;
+        plan.format = self.format_of_file(files.first_path())?;
+        let file = files.plain().map(|location| session.open_as(location, OpenMode::Read));
+        let file = file.transpose().map_err(explained)?;
         let options = ScanOptions {
             place: match self.place {
                 PlaceArg::Auto => Where::Auto,
@@ -139,6 +152,7 @@ impl Scan {
                 PlaceArg::Device => Where::Device,
             },
             cancel: Some(cancel_on_signal()?),
+            partitions: !self.no_partitions,
             program: Some(program.clone()),
             ..ScanOptions::default()
         };
@@ -154,7 +168,11 @@ impl Scan {
             Format::Parquet => "parquet",
         };
         let job = program.format(format, out).map_err(|error| Failure::Environment(error.to_string()))?;
-        let scanned = run(&file, &plan, &options, job, destination.as_ref())?;
+        let scan = |out: &mut dyn Write| match &file {
+            Some(file) => file.scan(&plan, &options, out),
+            None => session.scan_files(&files, &plan, &options, out),
+        };
+        let scanned = run(scan, job, destination.as_ref())?;
         if let Some(out) = destination {
             out.publish().map_err(|error| Failure::Environment(format!("cannot write {error}")))?;
         }
@@ -174,7 +192,7 @@ impl Scan {
         let types: Vec<(String, ColumnType)> =
             self.types.as_deref().map_or(Ok(Vec::new()), parse_types).map_err(usage("--types"))?;
         let plan = Plan {
-            format: self.format_of_file()?,
+            format: self.format_of_file(self.files[0].as_encoded_bytes())?,
             types,
             order,
             columns: columns("--columns", &self.columns)?,
@@ -192,14 +210,13 @@ impl Scan {
         }
     }
 
-    fn format_of_file(&self) -> Result<scan::Format, Failure> {
+    fn format_of_file(&self, name: &[u8]) -> Result<scan::Format, Failure> {
         let input = self.input.map(|input| match input {
             Input::Parquet => "parquet",
             Input::Arrow => "arrow",
             Input::Csv => "csv",
             Input::Jsonl => "jsonl",
         });
-        let name = self.file.as_encoded_bytes();
         parse_format(input, self.delimiter.as_deref(), !self.no_header, name).map_err(|error| {
             Failure::Usage(match error {
                 FormatError::Input(_) => format!("--input: {error}"),
@@ -226,11 +243,14 @@ impl Scan {
     }
 
     fn report(&self, scanned: &Scanned) -> Result<(), Failure> {
-        let report = &scanned.report;
+        let (report, files) = (&scanned.report, scanned.files);
         let side = if scanned.side == Side::Device { "device" } else { "host" };
         if self.json {
             return Ok(output::print_json(json!({
-                "file": self.file.to_string_lossy(), "side": side, "why": scanned.why,
+                "file": self.files[0].to_string_lossy(),
+                "files_found": files.found, "files_pruned": files.pruned,
+                "files_host": files.here, "files_device": files.at_server,
+                "side": side, "why": scanned.why,
                 "row_groups": report.row_groups, "row_groups_pruned": report.pruned,
                 "rows_read": report.rows_read, "rows_selected": report.rows_selected,
                 "file_bytes": report.file_len, "needed_bytes": report.needed_len, "read_bytes": report.read_len,
@@ -243,7 +263,15 @@ impl Scan {
         if self.explain {
             let place = if scanned.side == Side::Device { "at the server" } else { "on this machine" };
             scanned.answered.iter().for_each(say);
-            say(format_args!("scanned {place}: {}", scanned.why));
+            if files.found == 1 {
+                say(format_args!("scanned {place}: {}", scanned.why));
+            } else {
+                let why = if files.here + files.at_server > 0 { ", the first one because" } else { ":" };
+                say(format_args!(
+                    "{} files, {} ruled out by their paths; scanned {} on this machine and {} at their servers{why} {}",
+                    files.found, files.pruned, files.here, files.at_server, scanned.why
+                ));
+            }
             say(format_args!(
                 "{} row groups, {} ruled out by statistics; {} rows decoded, {} of them wanted",
                 report.row_groups, report.pruned, report.rows_read, report.rows_selected
@@ -262,13 +290,11 @@ impl Scan {
 }
 
 fn run(
-    file: &File,
-    plan: &Plan,
-    options: &ScanOptions,
+    scan: impl FnOnce(&mut dyn Write) -> Result<Scanned, SessionError>,
     mut job: FormatJob,
     out: Option<&OutFile>,
 ) -> Result<Scanned, Failure> {
-    let scanned = file.scan(plan, options, &mut job);
+    let scanned = scan(&mut job);
     let failed_to_write = matches!(&scanned, Err(SessionError::Call(CallError::Write(_))));
     let written = match &scanned {
         Err(_) if !failed_to_write => Ok(()),

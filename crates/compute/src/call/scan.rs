@@ -232,6 +232,7 @@ impl ScanJob {
                 Event::Read { .. } if start.reads_by == ReadsBy::Descriptor => {
                     return Err(told(ScanError::Garbage("it has the file, and asks for it")));
                 }
+                Event::Scan { .. } => return Err(told(ScanError::Garbage("it has one file, and asks for others"))),
                 Event::Read { offset, len } => {
                     let file = file.clone();
                     let read = move || {

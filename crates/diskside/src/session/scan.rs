@@ -1,5 +1,10 @@
 //! Scans of tables in files: at the server that has the file, or here, by reading what is needed.
 
+mod find;
+mod several;
+
+pub use find::ScanFiles;
+
 use super::answered::Answered;
 use super::error::SessionError;
 use super::file::File;
@@ -44,13 +49,15 @@ pub struct ScanOptions {
     pub memory_len: u64,
     /// The program that scans here; `None`: it is searched for.
     pub program: Option<Program>,
+    /// Whether directories that are called `key=value` are columns of the files in them, in scans of several files.
+    pub partitions: bool,
     /// The span of the caller's trace that the scan is a part of.
     pub trace: Option<TraceContext>,
 }
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { place: Where::Auto, cancel: None, memory_len: MEMORY_LEN, program: None, trace: None }
+        Self { place: Where::Auto, cancel: None, memory_len: MEMORY_LEN, program: None, partitions: true, trace: None }
     }
 }
 
@@ -65,12 +72,27 @@ pub struct Scanned {
     pub answered: Vec<Answered>,
     /// What it came to.
     pub report: Report,
+    /// How many files it was of, and how many of them were not needed or scanned at their servers.
+    pub files: FileCounts,
     /// Bytes of the result.
     pub result_bytes: u64,
     /// Bytes that were sent to a server, and those that came from it, without the protocol's headers.
     pub moved_bytes: (u64, u64),
     /// How long it took.
     pub total: Duration,
+}
+
+/// The files of a scan.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FileCounts {
+    /// Those that were found.
+    pub found: u64,
+    /// Those that were not opened, because their paths rule them out.
+    pub pruned: u64,
+    /// Those that were scanned on this machine.
+    pub here: u64,
+    /// Those that were scanned at their servers.
+    pub at_server: u64,
 }
 
 impl File {
@@ -145,8 +167,10 @@ impl File {
             }
             done => done?,
         };
-        let answered = Vec::new();
-        Ok(Scanned { side, why, answered, report, result_bytes: counted.count, moved_bytes, total: started.elapsed() })
+        let (answered, at_server) = (Vec::new(), u64::from(side == Side::Device));
+        let files = FileCounts { found: 1, pruned: 0, here: 1 - at_server, at_server };
+        let (result_bytes, total) = (counted.count, started.elapsed());
+        Ok(Scanned { side, why, answered, report, files, result_bytes, moved_bytes, total })
     }
 }
 
@@ -272,12 +296,7 @@ impl Scan<'_> {
     }
 
     fn here(&self, out: &mut Counted<'_>) -> Result<Done, SessionError> {
-        let program = self.program().ok_or_else(|| SessionError::NoDevice {
-            name: self.name().to_owned(),
-            why: "a scan here takes the program diskside-scan beside diskside, in PATH or where DISKSIDE_SCAN says; \
-                  `make scan` builds it"
-                .into(),
-        })?;
+        let program = program_of(self.options, self.name())?;
         let mut start = Start {
             reads_by: ReadsBy::Requests,
             takes_turns: false,
@@ -301,8 +320,6 @@ impl Scan<'_> {
                 let scanning = self.started(&program, &start, Source::Descriptor(OwnedFd::from(again)))?;
                 let report = self.listen(scanning, out, None)?;
                 let after = status(&opened)?;
-                let version =
-                    |of: &std::fs::Metadata| (of.len(), of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec());
                 if version(&before) != version(&after) {
                     return Err(SessionError::Changed(self.name().to_owned()));
                 }
@@ -344,23 +361,47 @@ impl Scan<'_> {
                     let answer = answer.ok_or(ScanError::Garbage("it has the file, and asks for it"));
                     answer.and_then(|answer| scanning.answer(answer)).map_err(|error| self.failed(error))?;
                 }
+                Event::Scan { .. } => {
+                    return Err(self.failed(ScanError::Garbage("it has one file, and asks for others")));
+                }
                 Event::Done(report) => return Ok(report),
             }
         }
     }
 
     fn failed(&self, error: ScanError) -> SessionError {
-        let name = self.name().to_owned();
-        let told = |message: &str| message.strip_prefix(&format!("{name}: ")).unwrap_or(message).to_owned();
-        match error {
-            ScanError::Stopped => self.unwanted(),
-            ScanError::Failed(failure) if failure.kind == FailureKind::Plan => {
-                SessionError::Input { why: told(&failure.message), name }
-            }
-            ScanError::Failed(failure) => SessionError::file(&name, std::io::Error::other(told(&failure.message))),
-            other => SessionError::file(&name, std::io::Error::other(other.to_string())),
-        }
+        scan_error(self.name(), error)
     }
+}
+
+/// The program that scans here.
+fn program_of(options: &ScanOptions, name: &str) -> Result<Program, SessionError> {
+    options.program.clone().or_else(Program::find).ok_or_else(|| SessionError::NoDevice {
+        name: name.to_owned(),
+        why: "a scan here takes the program diskside-scan beside diskside, in PATH or where DISKSIDE_SCAN says; \
+              `make scan` builds it"
+            .into(),
+    })
+}
+
+/// The error of a scan of what is called so.
+fn scan_error(name: &str, error: ScanError) -> SessionError {
+    let name = name.to_owned();
+    let told = |message: &str| message.strip_prefix(&format!("{name}: ")).unwrap_or(message).to_owned();
+    match error {
+        ScanError::Stopped => SessionError::Cancelled(name),
+        ScanError::Failed(failure) if failure.kind == FailureKind::Plan => {
+            SessionError::Input { why: told(&failure.message), name }
+        }
+        ScanError::Failed(failure) => SessionError::file(&name, std::io::Error::other(told(&failure.message))),
+        other => SessionError::file(&name, std::io::Error::other(other.to_string())),
+    }
+}
+
+/// What tells a version of a local file from others.
+fn version(of: &std::fs::Metadata) -> [u64; 5] {
+    let times = [of.mtime(), of.mtime_nsec(), of.ctime(), of.ctime_nsec()].map(i64::cast_unsigned);
+    [of.len(), times[0], times[1], times[2], times[3]]
 }
 
 /// The plan that counts the rows that another one wants.

@@ -3,7 +3,7 @@
 const DAY_MICROS: i64 = 86_400_000_000;
 
 /// Days since 1970-01-01 of `YYYY-MM-DD`.
-pub(super) fn date(text: &str) -> Option<i32> {
+pub(crate) fn date(text: &str) -> Option<i32> {
     let mut parts = text.split('-');
     let (year, month, day) = (parts.next()?, parts.next()?, parts.next()?);
     if parts.next().is_some() || (year.len(), month.len(), day.len()) != (4, 2, 2) {
@@ -26,7 +26,7 @@ pub(super) fn date(text: &str) -> Option<i32> {
 }
 
 /// Microseconds since 1970-01-01 of `YYYY-MM-DD HH:MM:SS.ffffff`; seconds, or all of the time, may be left out.
-pub(super) fn timestamp(text: &str) -> Option<i64> {
+pub(crate) fn timestamp(text: &str) -> Option<i64> {
     let (day, time) = text.split_once([' ', 'T']).unwrap_or((text, ""));
     let day = i64::from(date(day)?) * DAY_MICROS;
     let time = time.strip_suffix('Z').unwrap_or(time);

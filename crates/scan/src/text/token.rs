@@ -67,6 +67,17 @@ fn quoted(text: &str, quote: char) -> Option<(String, usize)> {
     None
 }
 
+/// A number with a sign perhaps and nothing else, exactly: its digits, and how many of them are behind the point.
+pub(crate) fn exact(text: &str) -> Option<(i128, u8)> {
+    let plain = text.strip_prefix('-').unwrap_or(text);
+    match number(plain).filter(|_| plain.starts_with(|first: char| first.is_ascii_digit())) {
+        Some((Token::Number { digits, scale }, len)) if len == plain.len() => {
+            Some((if plain.len() < text.len() { -digits } else { digits }, scale))
+        }
+        _ => None,
+    }
+}
+
 fn number(text: &str) -> Option<(Token, usize)> {
     let digits_from = |from: usize| text[from..].bytes().take_while(u8::is_ascii_digit).count();
     let whole = digits_from(0);

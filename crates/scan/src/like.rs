@@ -4,25 +4,34 @@ use memchr::memmem::Finder;
 
 /// A pattern, ready to be compared with many texts.
 #[derive(Debug)]
-pub(crate) enum Pattern {
+pub enum Pattern {
+    /// This text.
     Equal(String),
+    /// It begins so.
     Prefix(String),
+    /// It ends so.
     Suffix(String),
+    /// It has this in it.
     Contains(Box<Finder<'static>>),
+    /// It fits parts, one behind the other.
     Any(Vec<Part>),
 }
 
 /// A part of a pattern that is none of the simple ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
+    /// Any text.
     Text,
+    /// Any character.
     One,
+    /// This character.
     Char(char),
 }
 
 impl Pattern {
     /// The pattern that a text means; `None`: it ends with a lone `\`.
-    pub(crate) fn new(text: &str) -> Option<Self> {
+    #[must_use]
+    pub fn new(text: &str) -> Option<Self> {
         let mut parts = Vec::new();
         let mut chars = text.chars();
         while let Some(char) = chars.next() {
@@ -49,7 +58,9 @@ impl Pattern {
         Some(found.unwrap_or(Self::Any(parts)))
     }
 
-    pub(crate) fn matches(&self, text: &str) -> bool {
+    /// Whether a text is like it.
+    #[must_use]
+    pub fn matches(&self, text: &str) -> bool {
         match self {
             Self::Equal(pattern) => text == pattern,
             Self::Prefix(pattern) => text.starts_with(pattern),

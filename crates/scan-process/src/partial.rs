@@ -1,0 +1,104 @@
+//! Aggregates of all files from those of each.
+//!
+//! A file gives, for each of its groups, the count of its rows and what makes each aggregate: of a mean its sum and its count. They
+//! are added up as rows are, by the same code.
+
+use crate::aggregate::Aggregation;
+use crate::bind::Binder;
+use crate::columns::{Class, Kind};
+use crate::outcome::Outcome;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_schema::{DataType, Schema};
+use diskside_scan::{Aggregate, AggregateKind, Arithmetic, Expression, Failure, FailureKind, Literal, Plan};
+use std::sync::Arc;
+
+/// Aggregates of single files.
+pub(crate) struct Partials {
+    /// What is asked of each file besides the columns that rows are grouped by. The first one counts rows.
+    pub(crate) asked: Vec<Aggregate>,
+    /// The types of those columns and of what is asked.
+    pub(crate) types: Vec<DataType>,
+    aggregation: Aggregation,
+    /// For each slot of the aggregation its place in the types.
+    slots: Vec<usize>,
+}
+
+impl Partials {
+    /// Those of a plan over the columns of all files.
+    pub(crate) fn new(schema: &Schema, outcome: Outcome<'_>) -> Result<Self, Failure> {
+        let (plan, mut binder) = (outcome.plan, Binder::new(outcome.name, schema));
+        let mut asked = vec![Aggregate { kind: AggregateKind::Count, input: None, name: "rows".into() }];
+        // Of each aggregate where its value is, and where the count that goes with it.
+        let mut places = Vec::new();
+        for aggregate in &plan.aggregates {
+            let value = plan.by.len() + asked.len();
+            match (aggregate.kind, &aggregate.input) {
+                // Rows are counted already.
+                (AggregateKind::Count, None) => places.push((plan.by.len(), Some(plan.by.len()))),
+                (AggregateKind::Count, _) => {
+                    asked.push(aggregate.clone());
+                    places.push((value, Some(value)));
+                }
+                (AggregateKind::Avg, Some(input)) => {
+                    let sum = wide(input, &mut binder)?;
+                    let of = |kind, input| Aggregate { kind, input: Some(input), name: aggregate.name.clone() };
+                    asked.push(of(AggregateKind::Sum, sum));
+                    asked.push(of(AggregateKind::Count, input.clone()));
+                    places.push((value, Some(value + 1)));
+                }
+                _ => {
+                    asked.push(aggregate.clone());
+                    places.push((value, None));
+                }
+            }
+        }
+        let of_file = Plan { aggregates: asked.clone(), by: plan.by.clone(), ..Plan::default() };
+        let of_file = Aggregation::new(&of_file, &mut binder, schema, outcome.groups_len())?.schema();
+        // Named by their places: names of a plan may be any.
+        let named = of_file.fields().iter().enumerate();
+        let named =
+            Schema::new(named.map(|(at, of)| of.as_ref().clone().with_name(at.to_string())).collect::<Vec<_>>());
+        let aggregates = plan.aggregates.iter().zip(&places).map(|(aggregate, (value, _))| Aggregate {
+            input: Some(Expression::Column(value.to_string())),
+            ..aggregate.clone()
+        });
+        let by = (0..plan.by.len()).map(|key| key.to_string()).collect();
+        let of_all = Plan { aggregates: aggregates.collect(), by, ..Plan::default() };
+        let mut binder = Binder::new(outcome.name, &named);
+        let mut aggregation = Aggregation::new(&of_all, &mut binder, &named, outcome.groups_len())?;
+        for (aggregate, (_, count)) in places.iter().enumerate() {
+            if let Some(count) = count {
+                aggregation.count_by(aggregate, binder.slot_of(*count));
+            }
+        }
+        let types = of_file.fields().iter().map(|field| field.data_type().clone()).collect();
+        Ok(Self { asked, types, aggregation, slots: binder.needed() })
+    }
+
+    /// Adds groups of a file: columns of the types.
+    pub(crate) fn add(&mut self, columns: &[ArrayRef], rows: usize, outcome: Outcome<'_>) -> Result<(), Failure> {
+        let columns: Vec<ArrayRef> = self.slots.iter().map(|at| Arc::clone(&columns[*at])).collect();
+        self.aggregation.add(&columns, rows).map_err(|problem| outcome.problem(problem))
+    }
+
+    /// The groups of all files.
+    pub(crate) fn finish(self, outcome: Outcome<'_>) -> Result<RecordBatch, Failure> {
+        let (found, plan) = (outcome.finished(self.aggregation)?, outcome.plan);
+        let names = plan.by.iter().chain(plan.aggregates.iter().map(|aggregate| &aggregate.name));
+        let schema = found.schema();
+        let fields = schema.fields().iter().zip(names).map(|(field, name)| field.as_ref().clone().with_name(name));
+        let schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        let named = RecordBatch::try_new(schema, found.columns().to_vec());
+        named.map_err(|error| outcome.failure(FailureKind::Bug, error))
+    }
+}
+
+/// What is summed up for a mean: whole numbers as decimals, whose sums have room for more than 64 bits.
+fn wide(input: &Expression, binder: &mut Binder<'_>) -> Result<Expression, Failure> {
+    let is_whole = matches!(binder.input(input)?, Ok(number) if matches!(number.class, Class::Exact(Kind::Integer, _)));
+    if !is_whole {
+        return Ok(input.clone());
+    }
+    let zero = Expression::Literal(Literal::Number { digits: 0, scale: 1 });
+    Ok(Expression::Arithmetic(Arithmetic::Add, Box::new(input.clone()), Box::new(zero)))
+}

@@ -1,0 +1,147 @@
+//! The columns of several files together.
+
+use crate::lines::type_name;
+use crate::outcome::Outcome;
+use crate::result::exact_array;
+use crate::table::data_type;
+use arrow_array::{ArrayRef, BooleanArray, Float64Array, StringArray, new_null_array};
+use arrow_schema::{DataType, Field, Schema};
+use diskside_scan::{ColumnType, Failure, FailureKind, Literal, OneFile, Plan};
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+/// Columns by name: those of files, in the order in which they are met, then those that paths say.
+pub(crate) struct Union {
+    /// Each with the file that it was met in first.
+    of_files: Vec<(Field, usize)>,
+    of_paths: Vec<Field>,
+    /// The columns that a plan names; `None`: it is of all. Others may differ as they like.
+    named: Option<HashSet<String>>,
+    /// Types that the plan gives columns of text files.
+    types: Vec<(String, ColumnType)>,
+    /// Of each file the columns that it has; `None`: it was not asked yet.
+    had: Vec<Option<Rc<[usize]>>>,
+    /// Most files have the same as the one before.
+    last: Rc<[usize]>,
+}
+
+impl Union {
+    /// Of so many files, with columns that paths say.
+    pub(crate) fn new(files: usize, of_paths: &[(String, ColumnType)], plan: &Plan) -> Self {
+        let field = |(name, of): &(String, ColumnType)| Field::new(name, data_type(*of), true);
+        let of_paths = of_paths.iter().map(field).collect();
+        let (of_files, types, had) = (Vec::new(), plan.types.clone(), vec![None; files]);
+        Self { of_files, of_paths, named: named(plan), types, had, last: Rc::default() }
+    }
+
+    /// Adds the columns of a file.
+    pub(crate) fn add(
+        &mut self,
+        file: usize,
+        schema: &Schema,
+        files: &[OneFile],
+        outcome: Outcome<'_>,
+    ) -> Result<(), Failure> {
+        let wrong = |what: String| Err(outcome.failure(FailureKind::Plan, what));
+        let mut had = Vec::with_capacity(schema.fields().len());
+        for field in schema.fields() {
+            let name = field.name();
+            let is_named = self.named.as_ref().is_none_or(|named| named.contains(name));
+            if is_named && self.of_paths.iter().any(|of_path| of_path.name() == name) {
+                return wrong(format!(
+                    "column `{name}` is in {} and in its path; leave columns of paths out (--no-partitions) to have the file's",
+                    files[file].name
+                ));
+            }
+            let wanted = self.types.iter().find(|(wanted, _)| wanted == name).map(|(_, of)| data_type(*of));
+            let found = wanted.unwrap_or_else(|| field.data_type().clone());
+            // Looked at in the order of the one before, columns of equal files are found at once.
+            let expected = self.last.get(had.len()).copied().filter(|at| self.of_files[*at].0.name() == name);
+            let known = expected.or_else(|| self.of_files.iter().position(|(known, _)| known.name() == name));
+            let at = known.unwrap_or_else(|| {
+                self.of_files.push((Field::new(name, found.clone(), true), file));
+                self.of_files.len() - 1
+            });
+            let (known, first) = &self.of_files[at];
+            if is_named && had.contains(&at) && expected.is_none() {
+                return wrong(format!("several columns of {} are called `{name}`", files[file].name));
+            }
+            if is_named && *known.data_type() != found {
+                return wrong(format!(
+                    "column `{name}` is of type {} in {}, and of type {} in {}: it has to be the same in all files; of CSV and JSON \
+                     files --types '{name} text' says what it is",
+                    type_name(known.data_type()),
+                    files[*first].name,
+                    type_name(&found),
+                    files[file].name,
+                ));
+            }
+            had.push(at);
+        }
+        if *self.last != had {
+            self.last = had.into();
+        }
+        self.had[file] = Some(Rc::clone(&self.last));
+        Ok(())
+    }
+
+    pub(crate) fn knows(&self, file: usize) -> bool {
+        self.had[file].is_some()
+    }
+
+    /// Whether the plan is of all columns.
+    pub(crate) fn is_of_all(&self) -> bool {
+        self.named.is_none()
+    }
+
+    /// Whether all columns that the plan names, or gives a type, were met.
+    pub(crate) fn has_named(&self) -> bool {
+        let types = self.types.iter().map(|(name, _)| name);
+        self.named.iter().flatten().chain(types).all(|name| self.has(name))
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        let of_files = self.of_files.iter().map(|(field, _)| field);
+        of_files.chain(&self.of_paths).any(|field| field.name() == name)
+    }
+
+    pub(crate) fn schema(&self) -> Schema {
+        let of_files = self.of_files.iter().map(|(field, _)| field);
+        Schema::new(of_files.chain(&self.of_paths).cloned().collect::<Vec<_>>())
+    }
+
+    /// The value that a column has in all rows of a file; `None`: it is one of the file's.
+    pub(crate) fn value(&self, file: usize, of: &OneFile, name: &str) -> Option<Literal> {
+        if let Some(at) = self.of_paths.iter().position(|field| field.name() == name) {
+            return Some(of.values.get(at).cloned().unwrap_or(Literal::Null));
+        }
+        let at = self.of_files.iter().position(|(field, _)| field.name() == name)?;
+        let is_had = self.had[file].as_ref().is_some_and(|had| had.contains(&at));
+        (!is_had).then_some(Literal::Null)
+    }
+}
+
+fn named(plan: &Plan) -> Option<HashSet<String>> {
+    if plan.columns.is_empty() && !plan.aggregates() {
+        return None;
+    }
+    let mut named: HashSet<String> = plan.columns.iter().chain(&plan.by).cloned().collect();
+    let inputs = plan.aggregates.iter().filter_map(|aggregate| aggregate.input.as_ref());
+    inputs.chain(&plan.filter).for_each(|one| one.columns(&mut |name| named.extend([name.to_owned()])));
+    Some(named)
+}
+
+/// So many rows with one value.
+pub(crate) fn constant(data_type: &DataType, value: &Literal, rows: usize) -> ArrayRef {
+    let repeat = |digits: i128| exact_array(data_type, std::iter::repeat_n(Some(digits), rows));
+    match value {
+        Literal::Null => new_null_array(data_type, rows),
+        Literal::Boolean(value) => Arc::new(BooleanArray::from(vec![*value; rows])),
+        Literal::Float(value) => Arc::new(Float64Array::from(vec![*value; rows])),
+        Literal::Text(text) => Arc::new(StringArray::from_iter_values(std::iter::repeat_n(text, rows))),
+        Literal::Number { digits, .. } => repeat(*digits),
+        Literal::Date(days) => repeat((*days).into()),
+        Literal::Timestamp(micros) => repeat((*micros).into()),
+    }
+}

@@ -1,0 +1,79 @@
+//! What starts a scan of several files. The process that does it reads no file: it asks for scans of each, and puts their results
+//! together.
+
+use crate::bytes::{COLUMNS_MAX, Reader, Writer};
+use crate::plan::{ColumnType, Literal};
+
+/// The most bytes of a frame with a file: its name, and the values that its path has.
+pub(crate) const FILE_LEN_MAX: usize = 64 << 10;
+
+/// What is scanned of several files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Several {
+    /// How many files follow.
+    pub files: u32,
+    /// So many of them, the first ones, are scanned. Of the others only the columns count.
+    pub scanned: u32,
+    /// So many of them are scanned at one time.
+    pub at_once: u32,
+    /// Bytes of address space that the process may use.
+    pub memory_len: u64,
+    /// How messages call all of them.
+    pub name: String,
+    /// Columns that paths say.
+    pub columns: Vec<(String, ColumnType)>,
+    /// The plan for all rows of all files, as bytes.
+    pub plan: Vec<u8>,
+}
+
+/// One of several files.
+#[derive(Clone, Debug, PartialEq)]
+pub struct OneFile {
+    /// How messages call it.
+    pub name: String,
+    /// The value of each column that its path says.
+    pub values: Vec<Literal>,
+}
+
+impl Several {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut to = Writer(Vec::new());
+        [self.files, self.scanned, self.at_once].into_iter().for_each(|number| to.u32(number));
+        to.0.extend_from_slice(&self.memory_len.to_le_bytes());
+        to.text(&self.name);
+        to.list(&self.columns, |to, (name, of)| {
+            to.text(name);
+            to.column_type(*of);
+        });
+        to.0.extend_from_slice(&self.plan);
+        to.0
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader::new(bytes);
+        Some(Self {
+            files: from.u32().ok()?,
+            scanned: from.u32().ok()?,
+            at_once: from.u32().ok()?,
+            memory_len: u64::from_le_bytes(from.take().ok()?),
+            name: from.text().ok()?,
+            columns: from.list(COLUMNS_MAX, |from| Ok((from.text()?, from.column_type()?))).ok()?,
+            plan: from.rest().to_vec(),
+        })
+    }
+}
+
+impl OneFile {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut to = Writer(Vec::new());
+        to.text(&self.name);
+        to.list(&self.values, Writer::literal);
+        to.0
+    }
+
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut from = Reader::new(bytes);
+        let file = Self { name: from.text().ok()?, values: from.list(COLUMNS_MAX, Reader::literal).ok()? };
+        from.rest().is_empty().then_some(file)
+    }
+}
