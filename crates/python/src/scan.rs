@@ -1,15 +1,15 @@
 //! Scans under way: what they give is read as it comes.
 
 use crate::error::Failure;
-use crate::file::File;
 use crate::here::Here;
 use crate::request::SLICE;
+use diskside::Location;
 use diskside::sandbox::machine::CancelToken;
 use diskside::scan::{
-    Compression, FormatError, Plan, TextError, parse_aggregates, parse_columns, parse_filter, parse_format,
+    Compression, Format, FormatError, Plan, TextError, parse_aggregates, parse_columns, parse_filter, parse_format,
     parse_order, parse_types,
 };
-use diskside::session::{ScanOptions, Scanned, Side};
+use diskside::session::{ScanOptions, Scanned, Session, Side};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::io;
@@ -55,20 +55,24 @@ pub(crate) struct Wanted {
 }
 
 impl Wanted {
-    /// The plan that it means for a file of this name. What is wrong is said of the option by its name in Python.
-    pub(crate) fn plan(self, name: &[u8]) -> Result<Plan, Failure> {
+    fn format(&self, name: &[u8]) -> Result<Format, Failure> {
         let format = parse_format(self.input.as_deref(), self.delimiter.as_deref(), self.header, name);
+        format.map_err(|error| match error {
+            FormatError::Input(_) => wrong("input", &error),
+            FormatError::Delimiter(_) => wrong("delimiter", &error),
+            FormatError::NotCsv => wrong("delimiter, header", &"they are of CSV files alone"),
+        })
+    }
+
+    /// The plan that it means. What is wrong is said of the option by its name in Python.
+    fn plan(&self) -> Result<Plan, Failure> {
         let plan = Plan {
-            format: format.map_err(|error| match error {
-                FormatError::Input(_) => wrong("input", &error),
-                FormatError::Delimiter(_) => wrong("delimiter", &error),
-                FormatError::NotCsv => wrong("delimiter, header", &"they are of CSV files alone"),
-            })?,
+            format: self.format(b"")?,
             types: parsed("types", self.types.as_deref(), parse_types)?.unwrap_or_default(),
-            columns: self.columns,
+            columns: self.columns.clone(),
             filter: parsed("where", self.filter.as_deref(), parse_filter)?,
             aggregates: parsed("aggregate", self.aggregate.as_deref(), parse_aggregates)?.unwrap_or_default(),
-            by: self.by,
+            by: self.by.clone(),
             order: parsed("order", self.order.as_deref(), parse_order)?.unwrap_or_default(),
             limit: self.limit,
             compression: Compression::Lz4,
@@ -98,14 +102,24 @@ pub(crate) fn scan_columns(text: &str) -> PyResult<Vec<String>> {
 }
 
 impl Scan {
-    pub(crate) fn begin(file: &File, plan: Plan, mut options: ScanOptions) -> Result<Self, Failure> {
-        let (file, cancel) = (file.get()?.clone(), CancelToken::new());
+    /// Begins a scan of files, directories and patterns.
+    pub(crate) fn begin(
+        session: Session,
+        named: Vec<Location>,
+        wanted: Wanted,
+        mut options: ScanOptions,
+    ) -> Result<Self, Failure> {
+        let (mut plan, cancel) = (wanted.plan()?, CancelToken::new());
         options.cancel = Some(cancel.clone());
         let (sender, incoming) = sync_channel(PIECES);
         let work = move || {
-            let scanned = file.scan(&plan, &options, &mut Pieces(&sender));
+            let mut scan = || -> Result<Scanned, Failure> {
+                let files = session.scan_files_of(&named)?;
+                plan.format = wanted.format(files.first_path())?;
+                Ok(session.scan_files(&files, &plan, &options, &mut Pieces(&sender))?)
+            };
             // A receiver that is gone needs to hear nothing.
-            drop(sender.send(Piece::End(scanned.map(Box::new).map_err(Failure::from))));
+            drop(sender.send(Piece::End(scan().map(Box::new))));
         };
         std::thread::Builder::new().name("diskside-scan".into()).spawn(work).map_err(Failure::environment)?;
         Ok(Self { cancel, state: Here::new(Mutex::new(State { incoming: Some(incoming), scanned: None })) })
@@ -179,6 +193,10 @@ impl Scan {
         let (told, report) = (PyDict::new(py), scanned.report);
         told.set_item("place", if scanned.side == Side::Device { "device" } else { "host" })?;
         told.set_item("why", scanned.why)?;
+        told.set_item("files_found", scanned.files.found)?;
+        told.set_item("files_pruned", scanned.files.pruned)?;
+        told.set_item("files_host", scanned.files.here)?;
+        told.set_item("files_device", scanned.files.at_server)?;
         told.set_item("row_groups", report.row_groups)?;
         told.set_item("row_groups_pruned", report.pruned)?;
         told.set_item("rows_read", report.rows_read)?;

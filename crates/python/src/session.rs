@@ -125,11 +125,18 @@ impl Session {
         }))
     }
 
-    /// Begins a scan of a table in a file of this name.
-    fn scan(&self, file: &File, name: &str, wanted: scan::Wanted, place: &Bound<'_, PyAny>) -> PyResult<Scan> {
-        self.0.get()?;
-        let options = ScanOptions { place: options::place(place)?, ..ScanOptions::default() };
-        Ok(Scan::begin(file, wanted.plan(name.as_bytes())?, options)?)
+    /// Begins a scan of a table in files.
+    fn scan(
+        &self,
+        names: Vec<PathBuf>,
+        wanted: scan::Wanted,
+        place: &Bound<'_, PyAny>,
+        partitions: bool,
+    ) -> PyResult<Scan> {
+        let session = self.0.get()?.clone();
+        let options = ScanOptions { place: options::place(place)?, partitions, ..ScanOptions::default() };
+        let named = names.iter().map(|name| location(name)).collect::<Result<_, _>>()?;
+        Ok(Scan::begin(session, named, wanted, options)?)
     }
 
     /// Folds results of a function, in this order.

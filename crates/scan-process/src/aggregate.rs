@@ -62,7 +62,7 @@ struct Sum {
     data_type: DataType,
     counts: Vec<u64>,
     state: State,
-    /// Where rows are results of several: the slot of how many values each stands for.
+    /// Where rows are results of several: the slot with the number of values in each.
     counted: Option<usize>,
 }
 

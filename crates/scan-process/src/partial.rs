@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 /// Aggregates of single files.
 pub(crate) struct Partials {
-    /// What is asked of each file besides the columns that rows are grouped by. The first one counts rows.
+    /// The aggregates that are asked of each file besides the columns that rows are grouped by. The first one counts rows.
     pub(crate) asked: Vec<Aggregate>,
     /// The types of those columns and of what is asked.
     pub(crate) types: Vec<DataType>,
@@ -93,7 +93,7 @@ impl Partials {
     }
 }
 
-/// What is summed up for a mean: whole numbers as decimals, whose sums have room for more than 64 bits.
+/// The input of the sum for a mean: whole numbers as decimals, whose sums have room for more than 64 bits.
 fn wide(input: &Expression, binder: &mut Binder<'_>) -> Result<Expression, Failure> {
     let is_whole = matches!(binder.input(input)?, Ok(number) if matches!(number.class, Class::Exact(Kind::Integer, _)));
     if !is_whole {

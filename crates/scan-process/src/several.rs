@@ -72,7 +72,7 @@ enum Goal {
 
 impl Scan<'_> {
     fn learn_columns(&mut self) -> Result<(), Failure> {
-        // Of a table without rows the columns are those of one file.
+        // One file says the columns of a table without rows.
         let all = (self.several.scanned as usize).max(1).min(self.files.len());
         loop {
             while self.asked.len() < self.several.at_once as usize

@@ -115,7 +115,7 @@ impl FileOf<'_> {
     }
 }
 
-/// What is wrong with a result: it is not of the columns that the file had when it was asked for them.
+/// The error of a result that has not the columns that the file had when it was asked for them.
 pub(crate) struct OtherColumns;
 
 impl Share {

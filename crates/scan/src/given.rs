@@ -75,7 +75,7 @@ fn truth(known: Option<bool>) -> Expression {
 /// Conditions joined by AND (`neutral` true) or OR, without those that change nothing.
 fn joined(all: Vec<Expression>, neutral: bool) -> Expression {
     let decided = truth(Some(!neutral));
-    // Of something that is no condition the scan says so, whatever stands beside it.
+    // The scan refuses anything that is not a condition, also beside one that decides.
     let is_condition = |one: &Expression| {
         !matches!(one, Expression::Arithmetic(..))
             && !matches!(one, Expression::Literal(literal) if !matches!(literal, Literal::Null | Literal::Boolean(_)))

@@ -37,7 +37,7 @@ pub enum PartitionError {
         /// Its columns.
         of_other: Vec<String>,
     },
-    /// A directory that is no text.
+    /// The name of a directory is not UTF-8.
     #[error("{file}: its directory {directory:?} is not UTF-8: leave columns of paths out (--no-partitions)")]
     NotText {
         /// The file.

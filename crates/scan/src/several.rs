@@ -12,7 +12,7 @@ pub(crate) const FILE_LEN_MAX: usize = 64 << 10;
 pub struct Several {
     /// How many files follow.
     pub files: u32,
-    /// So many of them, the first ones, are scanned. Of the others only the columns count.
+    /// So many of them, the first ones, are scanned. Only the columns of the others count.
     pub scanned: u32,
     /// So many of them are scanned at one time.
     pub at_once: u32,

@@ -88,8 +88,10 @@ def submit(function: Function | str | os.PathLike[str] | bytes, files: Any, **op
     return default_session().submit(function, files, **options)
 
 
-def scan(file: str | os.PathLike[str], columns: str | Iterable[str] | None = None, **options: Any) -> Scan:
-    """Columns, rows or sums of a Parquet, Arrow, CSV or JSON lines file, in the default session: :meth:`Session.scan`."""
+def scan(
+    file: str | os.PathLike[str] | Iterable[str | os.PathLike[str]], columns: str | Iterable[str] | None = None, **options: Any
+) -> Scan:
+    """Columns, rows or sums of Parquet, Arrow, CSV or JSON lines files, in the default session: :meth:`Session.scan`."""
     return default_session().scan(file, columns, **options)
 
 

@@ -20,16 +20,16 @@ if TYPE_CHECKING:
 
 
 class Scan:
-    """Columns, rows or sums of a Parquet, Arrow, CSV or JSON lines file, wherever it is. :meth:`diskside.Session.scan` makes one.
+    """Columns, rows or sums of Parquet, Arrow, CSV or JSON lines files, wherever they are. :meth:`diskside.Session.scan` makes one.
 
-    Nothing is read before its result is asked for, and each time that it is asked for the file is scanned again. ``pyarrow``
+    Nothing is read before its result is asked for, and each time that it is asked for the files are found and scanned again. ``pyarrow``
     (``pip install 'diskside[arrow]'``) makes tables of it; :meth:`ipc` does without.
     """
 
     def __init__(
         self,
         session: Session,
-        name: str,
+        names: list[str],
         columns: str | Iterable[str] | None,
         where: str | None,
         aggregate: str | Mapping[str, str] | None,
@@ -41,11 +41,15 @@ class Scan:
         header: bool,
         types: str | Mapping[str, str] | None,
         place: str,
+        partitions: bool,
     ) -> None:
         if where is not None and not isinstance(where, str):
             raise UsageError(f"where: {where!r} is no text; write a condition as SQL has it, such as 'price < 2.5'")
-        if not isinstance(header, bool):
-            raise UsageError(f"header: {header!r} is neither True nor False")
+        for option, value in [("header", header), ("partitions", partitions)]:
+            if not isinstance(value, bool):
+                raise UsageError(f"{option}: {value!r} is neither True nor False")
+        if not names:
+            raise UsageError("there are no files to scan: give a path, a URL, a directory, a pattern, or several of them")
         #: As the native module has it.
         self._wanted: dict[str, Any] = {
             "columns": _names("columns", columns),
@@ -61,9 +65,11 @@ class Scan:
         }
         self._session = session
         self._place = place
+        self._partitions = partitions
+        self._names = names
         self._report: dict[str, Any] | None = None
         #: What it scans.
-        self.name = name
+        self.name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
     def ipc(self) -> Iterator[bytes]:
         """Scans, and gives the result as it comes: pieces of one Arrow IPC stream. A scan that is not read to its end is stopped.
@@ -114,7 +120,8 @@ class Scan:
 
     @property
     def report(self) -> dict[str, Any]:
-        """How the last scan that was read to its end went: ``place``, ``why``, ``row_groups``, ``row_groups_pruned``, ``rows_read``,
+        """How the last scan that was read to its end went: ``place``, ``why``, ``files_found``, ``files_pruned`` (their paths rule them
+        out), ``files_host`` and ``files_device`` (scanned here and at servers), ``row_groups``, ``row_groups_pruned``, ``rows_read``,
         ``rows_selected``, ``file_bytes``, ``needed_bytes``, ``read_bytes``, ``result_bytes``, ``sent_bytes``, ``received_bytes``, and
         ``total_s`` in seconds.
         """
@@ -123,8 +130,7 @@ class Scan:
         return dict(self._report)
 
     def _begin(self, **instead: Any) -> _diskside.Scan:
-        native = self._session._native
-        return native.scan(native.open_late(self.name), self.name, self._wanted | instead, self._place)
+        return self._session._native.scan(self._names, self._wanted | instead, self._place, self._partitions)
 
     def _reader(self, **instead: Any) -> pa.RecordBatchReader:
         try:

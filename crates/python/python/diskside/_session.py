@@ -108,7 +108,7 @@ class Session:
 
     def scan(
         self,
-        file: str | os.PathLike[str],
+        file: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         columns: str | Iterable[str] | None = None,
         *,
         where: str | None = None,
@@ -121,10 +121,13 @@ class Session:
         header: bool = True,
         types: str | Mapping[str, str] | None = None,
         place: str = "auto",
+        partitions: bool = True,
     ) -> Scan:
-        """Columns, rows or sums of a Parquet, Arrow, CSV or JSON lines file, wherever it is: what is not wanted does not travel.
+        """Columns, rows or sums of Parquet, Arrow, CSV or JSON lines files, wherever they are: what is not wanted does not travel.
 
-        :param file: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``; relative to the session's URL, if it has one.
+        :param file: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``; relative to the session's URL, if it has one. A directory
+            means all files below it, but for those with a name that begins with ``_`` or ``.``, and a pattern with ``*``, ``?``,
+            ``[...]`` or ``**`` those that it matches. A list means all of these. Columns are matched by name.
         :param columns: names, or one text with commas between them; None: all.
         :param where: rows for which this is true, as SQL has it: ``l_quantity < 24 and l_comment like '%fox%'``.
         :param aggregate: what comes instead of rows: ``sum(a * b) as total, count(*)``, or the same by name:
@@ -136,16 +139,22 @@ class Session:
         :param delimiter: what is between the values of a CSV file; None: a comma, in a ``.tsv`` a tab.
         :param header: False: a CSV file begins with values, and its columns are called ``column0``, ``column1``, ...
         :param types: types of columns of a CSV or JSON lines file, ``price decimal(15, 2), day date``, or the same by name; those of
-            others are guessed of its first lines.
+            others are guessed of its first lines. So are types of columns that directories say, of all of these.
         :param place: ``auto`` (where less is moved), ``host`` (the needed bytes are read, and decoded here by the program
-            ``diskside-scan``) or ``device`` (at the server).
+            ``diskside-scan``) or ``device`` (at the server); of several files, each.
+        :param partitions: False: directories that are called ``key=value`` are not columns of the files in them.
         :returns: a scan that begins when its result is asked for: ``arrow()``, ``pandas()``, ``polars()``, ``batches()``.
         :raises UsageError: an option is wrong; what is wrong for this file is found when the result is asked for.
 
         >>> session.scan("data/lineitem.parquet", by="l_shipmode", aggregate="count(*)").pandas()
+        >>> session.scan("data/sales", where="year = 2024", by="month", aggregate="sum(price)").pandas()
         """
-        name = joined(self.url, file)
-        return Scan(self, name, columns, where, aggregate, by, order, limit, input, delimiter, header, types, place)
+        try:
+            listed = [file] if isinstance(file, (str, bytes, os.PathLike)) else list(file)
+        except TypeError:
+            raise UsageError(f"{file!r} is no file: give a path, a URL, or several of them") from None
+        names = [joined(self.url, one) for one in listed]
+        return Scan(self, names, columns, where, aggregate, by, order, limit, input, delimiter, header, types, place, partitions)
 
     def submit(
         self,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,7 @@ from ._condition import Column, NotPushed, all_of
 from ._default import default_session
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import polars as pl
     import pyarrow as pa
@@ -37,21 +37,30 @@ _NUMBERS = {f"{sign}Int{bits}" for sign in ("", "U") for bits in (8, 16, 32, 64)
 _EPOCH = datetime.datetime(1970, 1, 1)
 
 
-def scan_parquet(source: str | os.PathLike[str], *, session: Session | None = None, place: str = "auto") -> pl.LazyFrame:
-    """A Parquet file, wherever it is, as a LazyFrame.
+def scan_parquet(
+    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    session: Session | None = None,
+    place: str = "auto",
+    partitions: bool = True,
+) -> pl.LazyFrame:
+    """Parquet files, wherever they are, as a LazyFrame.
 
     Columns that a query does not use stay where they are, and so do rows that its filters rule out, as far as they compare columns
     with values (``<``, ``==``, ``is_between``, ``is_in``, ``is_null``, ``str.starts_with``, ``str.ends_with``, and ``&``, ``|``, ``~``
     of those). Polars applies the whole filter once more here, so the answer is that of ``polars.scan_parquet``. Sums are computed here;
     :meth:`diskside.Session.scan` has the server do it.
 
-    :param source: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``; relative to the session's URL, if it has one.
+    :param source: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``, relative to the session's URL, if it has one; a directory, a
+        pattern, or a list of these, as :meth:`diskside.Session.scan` takes them.
     :param place: ``auto``, ``host`` (the needed bytes are read and decoded here) or ``device`` (at the server).
+    :param partitions: False: directories that are called ``key=value`` are not columns of the files in them.
     """
     from polars.io.plugins import register_io_source
 
     used = session or default_session()
-    schema = used.scan(source).schema
+    files = source if isinstance(source, (str, os.PathLike)) else list(source)
+    schema = used.scan(files, partitions=partitions).schema
 
     def rows(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
@@ -62,7 +71,8 @@ def scan_parquet(source: str | os.PathLike[str], *, session: Session | None = No
         # No column at all: rows are counted, by one that is cheap.
         columns = columns or _cheapest(schema)
         limit = n_rows if is_whole else None
-        yield from _frames(used.scan(source, columns, where=pushed, limit=limit, place=place).batches(), wanted, predicate, n_rows)
+        scan = used.scan(files, columns, where=pushed, limit=limit, place=place, partitions=partitions)
+        yield from _frames(scan.batches(), wanted, predicate, n_rows)
 
     return register_io_source(rows, schema=_frame(schema.empty_table()).schema)
 

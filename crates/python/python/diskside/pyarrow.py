@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
@@ -17,23 +18,32 @@ from ._expression import condition
 from .errors import UsageError
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from ._session import Session
 
 
-def dataset(source: str | os.PathLike[str], *, session: Session | None = None, place: str = "auto") -> Dataset:
-    """A Parquet file, wherever it is, as a ``pyarrow.dataset.Dataset``.
+def dataset(
+    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    session: Session | None = None,
+    place: str = "auto",
+    partitions: bool = True,
+) -> Dataset:
+    """Parquet files, wherever they are, as a ``pyarrow.dataset.Dataset``.
 
     Columns that are not asked for stay where they are, and so do rows that a filter rules out: comparisons of columns with values,
     ``is_in``, ``is_null``, ``is_valid``, and ``&``, ``|``, ``~`` of those. Any other filter is computed here, over all columns.
 
-    :param source: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``; relative to the session's URL, if it has one.
+    :param source: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``, relative to the session's URL, if it has one; a directory, a
+        pattern, or a list of these, as :meth:`diskside.Session.scan` takes them.
     :param place: ``auto``, ``host`` (the needed bytes are read and decoded here) or ``device`` (at the server).
+    :param partitions: False: directories that are called ``key=value`` are not columns of the files in them.
     """
     used = session or default_session()
-    return Dataset(used, used.scan(source).schema, source, place)
+    files = source if isinstance(source, (str, os.PathLike)) else list(source)
+    options = {"place": place, "partitions": partitions}
+    return Dataset(used, used.scan(files, partitions=partitions).schema, files, options)
 
 
 class Dataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
@@ -41,11 +51,11 @@ class Dataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
 
     # For Arrow's own code this is a table without rows; all that Python, DuckDB and Ibis ask for goes through scanner().
 
-    def __init__(self, session: Session, schema: pyarrow.Schema, source: str | os.PathLike[str], place: str) -> None:
+    def __init__(self, session: Session, schema: pyarrow.Schema, source: Any, options: dict[str, Any]) -> None:
         super().__init__(schema.empty_table())
         self._session = session
         self._source = source
-        self._place = place
+        self._options = options
 
     def scanner(self, columns: Any = None, filter: pyarrow.dataset.Expression | None = None, **options: Any) -> Scanner:
         """What reads it. Options say how Arrow would read files here, and say nothing of scans."""
@@ -112,7 +122,7 @@ class Scanner:
         where, is_pushed = self._condition()
         if not is_pushed:
             return sum(batch.num_rows for batch in self.to_batches())
-        counted = self._of._session.scan(self._of._source, where=where, aggregate="count(*)", place=self._of._place).arrow()
+        counted = self._of._session.scan(self._of._source, where=where, aggregate="count(*)", **self._of._options).arrow()
         return int(counted.column(0)[0].as_py())
 
     def take(self, indices: Sequence[int]) -> pyarrow.Table:
@@ -128,14 +138,14 @@ class Scanner:
 
     def _batches(self, limit: int | None) -> Iterator[pyarrow.RecordBatch]:
         where, is_pushed = self._condition()
-        session, source, place = self._of._session, self._of._source, self._of._place
+        session, source, options = self._of._session, self._of._source, self._of._options
         if is_pushed:
             # Without a column rows are counted, by one.
             columns = self._columns or self._of.schema.names[:1]
-            yield from _selected(session.scan(source, columns, where=where, limit=limit, place=place).batches(), self._columns)
+            yield from _selected(session.scan(source, columns, where=where, limit=limit, **options).batches(), self._columns)
             return
         left = limit
-        for batch in session.scan(source, place=place).batches():
+        for batch in session.scan(source, **options).batches():
             kept = pyarrow.Table.from_batches([batch]).filter(self._filter).select(self._columns)
             yield from kept.to_batches()
             if left is not None and (left := left - kept.num_rows) <= 0:

@@ -323,7 +323,7 @@ fn scan_one(
 }
 
 impl File {
-    /// What tells the version that it has now from others; `None`: nothing does, or it is at several servers.
+    /// The version that it has now; `None`: nothing tells it from others, or it is at several servers.
     fn version_now(&self) -> Result<Option<[u64; 7]>, SessionError> {
         let inner = &self.inner;
         match &inner.place {
