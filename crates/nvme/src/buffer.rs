@@ -61,4 +61,10 @@ pub trait BufferPool: Buffers {
     /// connection then waits for [`handle_buffers`](crate::controller::Connection::handle_buffers). This is where an
     /// embedder bounds memory, per connection and in all.
     fn acquire(&mut self, len: u32) -> Option<BufferId>;
+
+    /// The same for data that is right behind its command. Nothing that the host was asked for can come before it is taken in, so
+    /// an embedder does well not to refuse it because of buffers that wait for such data: bound it with those of all.
+    fn acquire_arriving(&mut self, len: u32) -> Option<BufferId> {
+        self.acquire(len)
+    }
 }

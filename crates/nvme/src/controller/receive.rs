@@ -191,11 +191,13 @@ impl Connection {
         pool: &mut impl BufferPool,
     ) {
         let (sink, len) = match transfer {
-            Transfer::ToPool(len) => match pool.acquire(len) {
+            Transfer::ToPool(len) => match pool.acquire_arriving(len) {
                 Some(buffer) => (Sink::Buffer(buffer), len),
                 // Data that we asked for may be behind this command in the stream, and the buffers that it fills may be
-                // the ones to wait for: then reading must continue. Otherwise it can stop here.
-                None if self.r2ts > 0 => (Sink::Memory(vec![0; len as usize]), len),
+                // the ones to wait for: then reading continues, as long as what is kept meanwhile is little. Otherwise it stops here.
+                None if self.r2ts > 0 && self.unplaced_bytes() + len <= UNPLACED_MAX => {
+                    (Sink::Memory(vec![0; len as usize]), len)
+                }
                 None => {
                     self.held = Some((sqe, data_len));
                     return;
@@ -207,6 +209,16 @@ impl Connection {
         let slot = self.slots.insert(sqe, command, Stage::InCapsule, len);
         self.slots.get_mut(slot).sink = sink;
         self.inbound = Inbound::Slot { slot, at: 0 };
+    }
+
+    /// Bytes of data that came in capsules and wait for a buffer, in memory that no pool bounds.
+    fn unplaced_bytes(&self) -> u32 {
+        let waiting = self.waiting.iter().filter_map(|tag| self.slots.tagged(*tag));
+        let kept = waiting.map(|slot| match &self.slots.get(slot).sink {
+            Sink::Memory(data) => data.len() as u32,
+            Sink::None | Sink::Buffer(_) => 0,
+        });
+        kept.sum()
     }
 
     /// The data must be asked for, once there is a buffer for it.
@@ -381,6 +393,9 @@ impl Connection {
 
 /// Bytes of parameters that a queue asks for before some have come: those of six Copies, the longest there are.
 const PARAMETERS_ASKED_MAX: u32 = 64 << 10;
+
+/// Bytes of data that a queue keeps without a buffer.
+const UNPLACED_MAX: u32 = 64 << 10;
 
 /// Log pages from here on are the vendor's (Base 5.1.12).
 const VENDOR_LOG_PAGES: u8 = 0xc0;

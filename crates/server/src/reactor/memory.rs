@@ -244,10 +244,20 @@ impl Memory {
 
     /// Charges `len` bytes to `account`, or `None` where a bound is reached.
     pub(crate) fn charge(&mut self, account: &mut Account, len: usize) -> Option<Charge> {
+        self.charge_up_to(account, len, account.bound)
+    }
+
+    /// The same for data that is right behind its command, where the connection's own bound is none: all that it has may be for data
+    /// that is behind these bytes. Half of the memory is for data that did come, so that some comes free without them.
+    fn charge_arriving(&mut self, account: &mut Account, len: usize) -> Option<Charge> {
+        self.charge_up_to(account, len, self.bound)
+    }
+
+    fn charge_up_to(&mut self, account: &mut Account, len: usize, connection_bound: u64) -> Option<Charge> {
         let bytes = class_bytes(class_of(len));
         let within = |own: u64, bound: u64| own == 0 || own + bytes <= share(bound, self.bound, self.charged - own);
         let host_has_room = account.host.as_ref().is_none_or(|host| within(host.all.get(), host_bound(self.bound)));
-        let is_next = account.charged == 0 || !self.hungry && within(account.charged, account.bound);
+        let is_next = account.charged == 0 || !self.hungry && within(account.charged, connection_bound);
         if !host_has_room || !is_next {
             return None;
         }

@@ -128,7 +128,8 @@ impl Connection {
         if !self.is_open() {
             return;
         }
-        match self.link.as_ref().map(|link| link.queue_id) {
+        // Nobody acts for a queue before proving to be its host.
+        match self.link.as_ref().filter(|link| link.authenticated).map(|link| link.queue_id) {
             Some(0) => self.tell_events(),
             Some(_) => self.obey_aborts(),
             None => {}

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use diskside_io::ring::Received;
 use diskside_nvme::{BufferId, BufferPool, BufferSlice, Buffers, crc32c};
 
-use super::{Account, Data, HostCharge, Memory, class_bytes, class_of};
+use super::{Account, Charge, Data, HostCharge, Memory, class_bytes, class_of};
 
 /// A reactor's memory as one connection's machine sees it.
 pub(crate) struct AccountMemory<'a> {
@@ -69,13 +69,26 @@ impl Buffers for AccountMemory<'_> {
 
 impl BufferPool for AccountMemory<'_> {
     fn acquire(&mut self, len: u32) -> Option<BufferId> {
-        let (memory, account) = (&mut *self.memory, &mut *self.account);
         let bytes = class_bytes(class_of(len as usize));
-        let may = memory.may_be_owed(account, bytes);
-        let Some(charge) = may.then(|| memory.charge(account, len as usize)).flatten() else {
+        let may = self.memory.may_be_owed(self.account, bytes);
+        let charge = may.then(|| self.memory.charge(self.account, len as usize)).flatten();
+        self.promised(charge, len)
+    }
+
+    fn acquire_arriving(&mut self, len: u32) -> Option<BufferId> {
+        let charge = self.memory.charge_arriving(self.account, len as usize);
+        self.promised(charge, len)
+    }
+}
+
+impl AccountMemory<'_> {
+    /// A buffer for data that is to come, if there was room for it.
+    fn promised(&mut self, charge: Option<Charge>, len: u32) -> Option<BufferId> {
+        let Some(charge) = charge else {
             self.refused = true;
             return None;
         };
+        let (memory, account) = (&mut *self.memory, &mut *self.account);
         memory.owed += charge.0;
         account.owed += charge.0;
         if let Some(host) = &account.host {

@@ -82,6 +82,24 @@ fn what_hosts_owe_takes_no_more_than_half() {
     assert_eq!(memory.reserved_for(), None);
 }
 
+/// A write whose data came with it waited for the data of others that had not come: its host's next data was behind it, unread.
+#[test]
+fn data_behind_its_command_does_not_wait_for_data_that_was_asked_for() {
+    let mut memory = Memory::new(1 << 20);
+    let mut account = Account::new(0, 512 << 10);
+    assert_eq!(
+        take_all(&mut memory, &mut account, 16 << 10).len(),
+        32,
+        "all that may be owed, and all of the connection's"
+    );
+    let mut pool = AccountMemory::new(&mut memory, &mut account);
+    let arrived: Vec<_> = std::iter::from_fn(|| pool.acquire_arriving(8192)).collect();
+    assert_eq!(arrived.len(), 64, "the other half, and no more");
+    assert_eq!(memory.in_flight_bytes(), 1 << 20);
+    release_all(&mut memory, &mut account, arrived);
+    assert_eq!(memory.in_flight_bytes(), 512 << 10);
+}
+
 #[test]
 fn greedy_connections_leave_room_for_the_next() {
     let mut memory = Memory::new(1 << 20);

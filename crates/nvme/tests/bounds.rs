@@ -1,4 +1,4 @@
-//! The parameters of commands, which come when they are asked for.
+//! Memory for data of commands that no pool bounds: parameters that are asked for, and data that comes before there is a buffer.
 
 mod support;
 
@@ -7,6 +7,7 @@ use diskside_nvme::controller::BlockSize;
 use diskside_nvme::pdu::{Decoder, Digests, Encoder, Header, Payload, Role, Step};
 use diskside_nvme::wire::{H2cData, IcResp, Sgl, Sqe, pdu_flags};
 use support::medium::Fault;
+use support::memory::Memory;
 use support::pair::{Pair, SUBSYSTEM, Target, admin_config, bytes_of};
 use zerocopy::IntoBytes;
 
@@ -68,6 +69,54 @@ fn parameters_are_asked_for_a_few_at_a_time() {
             }
         }
     }
+}
+
+/// A queue that was asked for the data of one write sent others with theirs: each was kept in memory of its own as the pool had no
+/// buffer, two MiB for a queue, and a host with hundreds of queues held gigabytes.
+#[test]
+fn data_that_comes_before_there_is_a_buffer_is_bounded() {
+    const LEN: u32 = 8192;
+    let mut target = Target::new();
+    target.add(1, 1 << 10, BlockSize::B512);
+    let mut pair = Pair::connect(target, admin_config(SUBSYSTEM, 1));
+    let now = pair.now;
+    let (_, end) = pair.io.as_mut().unwrap();
+    let (controller, memory) = (&mut end.connection, &mut pair.target.memory);
+    let encoder = Encoder::new(Digests::default(), 0);
+    let mut out = Transmit::new();
+    let mut send = |cid: u16, sgl: Sgl, data: &[u8], memory: &mut Memory| {
+        let mut sqe = Sqe::write(1, 0, LEN / 512);
+        sqe.set_cid(cid);
+        sqe.set_sgl(sgl);
+        encoder.command(&mut out, sqe, if data.is_empty() { Payload::None } else { Payload::Bytes(data) });
+        let bytes = bytes_of(&mut out, memory, true);
+        out = Transmit::new();
+        (controller.handle_bytes(now, &bytes, memory), bytes.len())
+    };
+    memory.pool_max = Some(1);
+    let (taken, len) = send(0, Sgl::transport(LEN), &[], memory);
+    assert_eq!(taken, len);
+    let data = vec![7; LEN as usize];
+    for cid in 1..=8 {
+        let (taken, len) = send(cid, Sgl::in_capsule(LEN), &data, memory);
+        assert_eq!(taken, len, "64 KiB are kept");
+    }
+    let (taken, len) = send(9, Sgl::in_capsule(LEN), &data, memory);
+    assert_eq!(len - taken, LEN as usize, "the data of the next one stays in the socket");
+    assert!(!controller.wants_input());
+
+    // With buffers all is done, in order.
+    memory.pool_max = None;
+    assert!(!controller.handle_buffers(now, memory));
+    assert_eq!(controller.handle_bytes(now, &data, memory), data.len());
+    let mut written = 0;
+    while let Some(request) = controller.poll_request() {
+        let tag = request.tag;
+        let done = pair.target.media.carry_out(request, memory, Fault::None).expect("it answers");
+        controller.complete(now, tag, done, memory);
+        written += 1;
+    }
+    assert_eq!(written, 9);
 }
 
 fn headers_of(decoder: &mut Decoder, mut bytes: &[u8]) -> Vec<Header> {
