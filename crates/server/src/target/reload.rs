@@ -27,7 +27,8 @@ pub struct Reloaded {
     pub let_out: Vec<String>,
     /// Settings that changed, and hold only when the server is started again.
     pub waiting: Vec<&'static str>,
-    /// What failed although it looked well before anything changed, and why. The rest holds, and the next reload tries these again.
+    /// Volumes, or the audit file, that failed although they looked well before anything changed, and why. The rest holds, and the
+    /// next reload tries these again.
     pub failed: Vec<String>,
 }
 
