@@ -397,6 +397,7 @@ impl Shared {
         self.route.peer()
     }
 
+    /// See [`Route::explained`].
     pub(crate) fn explained(&self, error: HostError) -> HostError {
         self.route.explained(error)
     }
