@@ -2,11 +2,13 @@
 
 mod support;
 
+use std::time::Instant;
+
 use diskside_nvme::Transmit;
-use diskside_nvme::controller::BlockSize;
+use diskside_nvme::controller::{BlockSize, Connection};
 use diskside_nvme::pdu::{Decoder, Digests, Encoder, Header, Payload, Role, Step};
 use diskside_nvme::wire::{H2cData, IcResp, Sgl, Sqe, pdu_flags};
-use support::medium::Fault;
+use support::medium::{Fault, Media};
 use support::memory::Memory;
 use support::pair::{Pair, SUBSYSTEM, Target, admin_config, bytes_of};
 use zerocopy::IntoBytes;
@@ -18,9 +20,7 @@ const COMMANDS: u16 = 30;
 /// none of them held all of it.
 #[test]
 fn parameters_are_asked_for_a_few_at_a_time() {
-    let mut target = Target::new();
-    target.add(1, 1 << 10, BlockSize::B512);
-    let mut pair = Pair::connect(target, admin_config(SUBSYSTEM, 1));
+    let mut pair = pair();
     let now = pair.now;
     let (_, end) = pair.io.as_mut().unwrap();
     let (controller, memory) = (&mut end.connection, &mut pair.target.memory);
@@ -62,11 +62,7 @@ fn parameters_are_asked_for_a_few_at_a_time() {
             let bytes = bytes_of(&mut out, memory, true);
             assert_eq!(controller.handle_bytes(now, &bytes, memory), bytes.len());
             assert!(controller.awaited_bytes() <= 64 << 10);
-            while let Some(request) = controller.poll_request() {
-                let tag = request.tag;
-                let done = pair.target.media.carry_out(request, memory, Fault::None).expect("it answers");
-                controller.complete(now, tag, done, memory);
-            }
+            carry_out(controller, &mut pair.target.media, memory, now);
         }
     }
 }
@@ -76,9 +72,7 @@ fn parameters_are_asked_for_a_few_at_a_time() {
 #[test]
 fn data_that_comes_before_there_is_a_buffer_is_bounded() {
     const LEN: u32 = 8192;
-    let mut target = Target::new();
-    target.add(1, 1 << 10, BlockSize::B512);
-    let mut pair = Pair::connect(target, admin_config(SUBSYSTEM, 1));
+    let mut pair = pair();
     let now = pair.now;
     let (_, end) = pair.io.as_mut().unwrap();
     let (controller, memory) = (&mut end.connection, &mut pair.target.memory);
@@ -105,18 +99,31 @@ fn data_that_comes_before_there_is_a_buffer_is_bounded() {
     assert_eq!(len - taken, LEN as usize, "the data of the next one stays in the socket");
     assert!(!controller.wants_input());
 
-    // With buffers all is done, in order.
-    memory.pool_max = None;
+    // With buffers all is done, in order; data that is here waits for none that is to come.
+    (memory.pool_max, memory.is_owed_enough) = (None, true);
     assert!(!controller.handle_buffers(now, memory));
     assert_eq!(controller.handle_bytes(now, &data, memory), data.len());
-    let mut written = 0;
+    let written = carry_out(controller, &mut pair.target.media, memory, now);
+    assert_eq!(written, 9);
+}
+
+/// A host with one I/O queue, and a target with a volume.
+fn pair() -> Pair {
+    let mut target = Target::new();
+    target.add(1, 1 << 10, BlockSize::B512);
+    Pair::connect(target, admin_config(SUBSYSTEM, 1))
+}
+
+/// Carries out what the controller asks for; returns how much that was.
+fn carry_out(controller: &mut Connection, media: &mut Media, memory: &mut Memory, now: Instant) -> usize {
+    let mut count = 0;
     while let Some(request) = controller.poll_request() {
         let tag = request.tag;
-        let done = pair.target.media.carry_out(request, memory, Fault::None).expect("it answers");
+        let done = media.carry_out(request, memory, Fault::None).expect("it answers");
         controller.complete(now, tag, done, memory);
-        written += 1;
+        count += 1;
     }
-    assert_eq!(written, 9);
+    count
 }
 
 fn headers_of(decoder: &mut Decoder, mut bytes: &[u8]) -> Vec<Header> {

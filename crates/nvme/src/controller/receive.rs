@@ -357,7 +357,12 @@ impl Connection {
                 continue;
             };
             let command = self.slots.get_mut(slot);
-            let Some(buffer) = pool.acquire(command.len) else { return };
+            let buffer = match command.sink {
+                // Its data is here, and waits for none that is to come.
+                Sink::Memory(_) => pool.acquire_arriving(command.len),
+                Sink::None | Sink::Buffer(_) => pool.acquire(command.len),
+            };
+            let Some(buffer) = buffer else { return };
             self.waiting.pop_front();
             match std::mem::replace(&mut command.sink, Sink::Buffer(buffer)) {
                 Sink::Memory(data) => {

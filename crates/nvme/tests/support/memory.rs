@@ -11,6 +11,8 @@ pub struct Memory {
     last: u64,
     /// The most buffers that the pool hands out at a time; `None`: no limit.
     pub pool_max: Option<usize>,
+    /// No buffers for data that is still to be asked for.
+    pub is_owed_enough: bool,
     from_pool: BTreeSet<BufferId>,
 }
 
@@ -65,6 +67,10 @@ impl Buffers for Memory {
 
 impl BufferPool for Memory {
     fn acquire(&mut self, len: u32) -> Option<BufferId> {
+        if self.is_owed_enough { None } else { self.acquire_arriving(len) }
+    }
+
+    fn acquire_arriving(&mut self, len: u32) -> Option<BufferId> {
         if self.pool_max.is_some_and(|max| self.from_pool.len() >= max) {
             return None;
         }
