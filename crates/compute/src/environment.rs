@@ -1,5 +1,6 @@
 //! The environment of functions: engine, programs, scheduling, and the parts of the target that they read and write.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -8,17 +9,19 @@ use diskside_engine::{Engine, Turns};
 use diskside_export::Exports;
 use diskside_rights::QuotaTable;
 use diskside_scan::Program;
-use diskside_volume::VolumeTable;
 use diskside_volume::cache::BlockCache;
 use diskside_volume::stats::{AccessesByHost, Registry};
+use diskside_volume::{Volume, VolumeTable};
 
 use crate::ComputeConfig;
+use crate::call::answer::Problem;
 use crate::host::SharedStates;
 use crate::limits::PROGRAM_LEN_MAX;
 use crate::program::programs::{ProgramLimits, Programs};
 use crate::reactors::Reactors;
 use crate::schedule::clock::Clock;
 use crate::schedule::compilers::Compilers;
+use crate::schedule::merged::Merged;
 use crate::schedule::permits::{Gate, HostTurns, Turn, Waited};
 use crate::schedule::pool::{Pool, PoolLimits};
 use crate::schedule::quota::Ledger;
@@ -69,9 +72,26 @@ pub(crate) struct Environment {
     /// The memory namespace that hosts share, if there are any.
     pub(crate) standard: Option<Arc<Standard>>,
     pub(crate) shared_states: SharedStates,
+    /// Clears of volumes, by their serial numbers.
+    pub(crate) clears: Merged<Box<dyn Clearing>>,
     pub(crate) quotas: Arc<QuotaTable>,
     pub(crate) reactors: Arc<dyn Reactors>,
     pub(crate) watch: Arc<dyn Watch>,
+}
+
+/// Hands work to a thread. False: there is no room for it.
+pub(crate) type Submitter = Box<dyn FnOnce(Box<dyn FnOnce() + Send>) -> bool>;
+
+/// One who waits for volumes to be cleared of what is cached.
+pub(crate) trait Clearing: fmt::Debug + Send {
+    /// Whether something of its host may not be on the medium yet.
+    fn writes(&self, volume: &Volume) -> bool;
+
+    /// Hands work to a thread as work of its host.
+    fn submitter(&self) -> Submitter;
+
+    /// A volume was cleared, or not: the next one, or the answer.
+    fn next(self: Box<Self>, cleared: Result<(), Problem>);
 }
 
 /// What of the target functions work with.
@@ -138,6 +158,7 @@ impl Environment {
             exports,
             standard,
             shared_states: SharedStates::default(),
+            clears: Merged::default(),
             quotas,
             reactors,
             watch,

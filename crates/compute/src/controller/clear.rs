@@ -1,6 +1,6 @@
 //! Function Clear: what was kept, of volumes and objects, of a state, of a prepared request.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
@@ -11,7 +11,7 @@ use diskside_wire::function::{ClearSelect, FunctionCommand as _};
 
 use super::{Answers, Association, guarded};
 use crate::call::answer::{Answer, Problem};
-use crate::environment::Environment;
+use crate::environment::{Clearing, Environment, Submitter};
 use crate::reactors::Name;
 use crate::schedule::pool::WorkClass;
 
@@ -53,20 +53,87 @@ impl Association {
             })?;
             vec![self.context.volume(nsid, Access::Read)?]
         };
-        let me = Arc::clone(self);
-        let run = Box::new(move || {
-            let dropped = guarded(|| volumes.iter().try_for_each(|volume| me.drop_cached(volume)));
-            let answer = dropped.flatten().map_or_else(Into::into, |()| Answer::success());
-            me.answer(name, answer, &mut Answers::default());
-        });
-        if self.context.submit(WorkClass::Prompt, 0, run) { Ok(()) } else { Err(Status::FUNCTION_BUSY.into()) }
+        let clearing = Clear { by: Arc::downgrade(self), name, rest: volumes };
+        Box::new(clearing).next(Ok(()));
+        Ok(())
+    }
+}
+
+/// A Clear of what is cached, between two of its volumes.
+#[derive(Debug)]
+struct Clear {
+    /// Once it is gone nobody waits for the answer.
+    by: Weak<Association>,
+    name: Name,
+    /// The volumes that are still to be cleared.
+    rest: Vec<Arc<Volume>>,
+}
+
+impl Clearing for Clear {
+    /// Hosts may ask for this as often as they like, and each time costs all others that use the volume. So there is one run of a
+    /// volume at a time, and those that come meanwhile share one.
+    fn next(mut self: Box<Self>, cleared: Result<(), Problem>) {
+        let Some(by) = self.by.upgrade() else { return };
+        let volume = match cleared.map(|()| self.rest.pop()) {
+            Ok(Some(volume)) => volume,
+            ended => {
+                let answer = ended.map_or_else(Into::into, |_| Answer::success());
+                return by.answer(self.name, answer, &mut Answers::default());
+            }
+        };
+        let environment = &by.context.environment;
+        if let Some(first) = environment.clears.ask(volume.serial(), self as Box<dyn Clearing>) {
+            run(environment, &volume, vec![first]);
+        }
     }
 
-    fn drop_cached(&self, volume: &Volume) -> Result<(), Problem> {
-        self.context.environment.cache.clear(Some(volume.serial()));
-        flush(volume).and_then(|()| volume.medium.drop_cached()).map_err(|errno| {
-            let told = format!("what is cached of the volume `{}` was not dropped: {errno}", volume.name);
-            Problem::new(Status::WRITE_FAULT, told)
-        })
+    fn writes(&self, volume: &Volume) -> bool {
+        let may_write = |by: Arc<Association>| by.context.rights.volume(&volume.name) == Access::Write;
+        !volume.read_only && self.by.upgrade().is_some_and(may_write)
     }
+
+    fn submitter(&self) -> Submitter {
+        let by = self.by.upgrade();
+        Box::new(move |work| by.is_some_and(|by| by.context.submit(WorkClass::Prompt, 0, work)))
+    }
+}
+
+/// Has a thread clear a volume for all of these, and then for those that come meanwhile.
+fn run(environment: &Arc<Environment>, volume: &Arc<Volume>, mut all: Vec<Box<dyn Clearing>>) {
+    while !all.is_empty() {
+        // It is work of the host that asked first.
+        let submit = all[0].submitter();
+        let shared = Arc::new(Mutex::new(all));
+        let (theirs, (at, of)) = (Arc::clone(&shared), (Arc::clone(environment), Arc::clone(volume)));
+        let work = Box::new(move || {
+            let all = take(&theirs);
+            let flushes = all.iter().any(|clearing| clearing.writes(&of));
+            let cleared = guarded(|| drop_cached(&at, &of, flushes)).flatten();
+            let waiting = at.clears.end(of.serial());
+            all.into_iter().for_each(|clearing| clearing.next(cleared.clone()));
+            run(&at, &of, waiting);
+        });
+        if submit(work) {
+            return;
+        }
+        // That host is gone, or has too much of such work waiting.
+        all = take(&shared);
+        all.remove(0).next(Err(Status::FUNCTION_BUSY.into()));
+        if all.is_empty() {
+            all = environment.clears.end(volume.serial());
+        }
+    }
+}
+
+fn take(shared: &Mutex<Vec<Box<dyn Clearing>>>) -> Vec<Box<dyn Clearing>> {
+    std::mem::take(&mut *shared.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+fn drop_cached(environment: &Environment, volume: &Volume, flushes: bool) -> Result<(), Problem> {
+    environment.cache.clear(Some(volume.serial()));
+    let flushed = if flushes { flush(volume) } else { Ok(()) };
+    flushed.and_then(|()| volume.medium.drop_cached()).map_err(|errno| {
+        let told = format!("what is cached of the volume `{}` was not dropped: {errno}", volume.name);
+        Problem::new(Status::WRITE_FAULT, told)
+    })
 }

@@ -7,12 +7,14 @@
 //! | `permits` | who computes on an engine, for a chunk at a time |
 //! | `quota` | what each host makes the target hold, and whether there is room for more |
 //! | `turn_share` | what traversals of a host take of a reactor's turn |
+//! | `merged` | which work is done once for several who ask for it |
 //! | `compilers` | when programs are verified and compiled: behind calls that run, and charged to their hosts |
 //! | `yield_to_reactor` | engines let a reactor go first on their processor |
 //! | `clock` | ends what has waited long enough |
 
 pub(crate) mod clock;
 pub(crate) mod compilers;
+pub(crate) mod merged;
 pub(crate) mod permits;
 pub(crate) mod pool;
 pub(crate) mod quota;

@@ -6,6 +6,7 @@ mod common;
 mod astray;
 mod bad;
 mod cache;
+mod clears;
 mod client;
 mod combine;
 mod copies;
