@@ -1,5 +1,7 @@
 //! What the target computes, and how much of it.
 
+use std::time::Duration;
+
 use diskside_engine::{DEPTH, DEPTH_MAX};
 use diskside_wire::function::WAIT_MAX_MS;
 use serde::{Deserialize, Serialize};
@@ -38,6 +40,8 @@ pub struct ComputeSettings {
     pub memory: Option<Size>,
     /// See [`ComputeConfig::memory_nsid`].
     pub memory_nsid: Option<u32>,
+    /// See [`ComputeConfig::call_ms`].
+    pub call_ms: Option<u32>,
     /// See [`ComputeConfig::memory_wait_ms`].
     pub memory_wait_ms: Option<u32>,
     /// See [`ComputeConfig::execution_ms`].
@@ -78,6 +82,9 @@ pub struct ComputeConfig {
     pub memory: Size,
     /// Its namespace ID.
     pub memory_nsid: u32,
+    /// How long a call may take from its request to its end, in milliseconds, its waits for its host among that. Longer deadlines
+    /// of requests are cut to it.
+    pub call_ms: u32,
     /// How long a standard command waits for memory that others have, and for a thread, in milliseconds.
     pub memory_wait_ms: u32,
     /// How long an Execute Program may run, in milliseconds. A Linux host resets the controller when a command takes longer
@@ -113,6 +120,7 @@ impl ComputeSettings {
             cache: flags.cache.or(self.cache),
             memory: flags.memory.or(self.memory),
             memory_nsid: flags.memory_nsid.or(self.memory_nsid),
+            call_ms: flags.call_ms.or(self.call_ms),
             memory_wait_ms: flags.memory_wait_ms.or(self.memory_wait_ms),
             execution_ms: flags.execution_ms.or(self.execution_ms),
             active_programs: flags.active_programs.or(self.active_programs),
@@ -140,6 +148,7 @@ impl ComputeConfig {
             cache: settings.cache.unwrap_or(Size::from_mib(256)),
             memory: settings.memory.unwrap_or(Size::from_mib(64)),
             memory_nsid: settings.memory_nsid.unwrap_or(NSID - 1),
+            call_ms: settings.call_ms.unwrap_or(CALL_MS),
             memory_wait_ms: settings.memory_wait_ms.unwrap_or(WAIT_MAX_MS),
             execution_ms: settings.execution_ms.unwrap_or(WAIT_MAX_MS),
             active_programs: settings.active_programs.or(settings.programs).unwrap_or(256),
@@ -175,6 +184,9 @@ impl ComputeConfig {
                 return wrong(field, format!("{bound_ms} is not between 1 and {BOUND_MAX_MS}, an hour"));
             }
         }
+        if self.call_ms == 0 {
+            return wrong("call_ms", "0 lets nobody compute; write enabled = false".into());
+        }
         if self.active_programs == 0 {
             return wrong("active_programs", "0 lets nobody run a program of their own".into());
         }
@@ -195,6 +207,12 @@ impl ComputeConfig {
             return wrong("hosts_memory", what);
         }
         Ok(())
+    }
+
+    /// How long a call may take whose request asks for so many milliseconds; 0: for nothing in particular.
+    pub(crate) fn deadline(&self, asked_ms: u32) -> Duration {
+        let asked = if asked_ms == 0 { DEADLINE_MS } else { asked_ms };
+        Duration::from_millis(asked.min(self.call_ms).into())
     }
 
     /// What calls may use while they run.
@@ -220,4 +238,7 @@ const NSID: u32 = 1024;
 const MEMORY_MAX: u64 = (1 << 40) - (64 << 10);
 /// The longest that a standard command may be made to take.
 const BOUND_MAX_MS: u32 = 3_600_000;
+/// The time of a call that does not say how long it may take, and the most unless the operator says otherwise: a day.
+const DEADLINE_MS: u32 = 3_600_000;
+const CALL_MS: u32 = 24 * 3_600_000;
 const ENGINES_MAX: usize = 256;

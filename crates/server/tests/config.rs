@@ -98,6 +98,7 @@ fn what_is_wrong_is_said_with_its_place() {
         ("[limits]\nconnection_memory = '4KiB'", "limits.connection_memory: 4KiB does not hold"),
         ("reactors = 1\n[limits]\nmemory = '4MiB'", "limits.memory: 4MiB over 1 reactors"),
         ("[compute]\nactive_programs = 0", "compute.active_programs: 0 lets nobody run a program of their own"),
+        ("[compute]\ncall_ms = 0", "compute.call_ms: 0 lets nobody compute; write enabled = false"),
         ("[compute]\nexecution_ms = 0", "compute.execution_ms: 0 is not between 1 and 3600000"),
         ("[compute]\nmemory_wait_ms = 3600001", "compute.memory_wait_ms: 3600001 is not between 1 and 3600000"),
         ("[limits]\nqueue_entries = 1", "limits.queue_entries: 1 is less than 2"),

@@ -130,7 +130,7 @@ impl Plan {
         let other_bytes = sink_bytes(&sinks) + source_bytes(&sources);
         let memory = (other_bytes, context.host.calls_memory_max(&compute.config));
         let limits = match is_launch {
-            true => PlanLimits::of_launch(&request, memory.1),
+            true => PlanLimits::of_launch(&request, &compute.config, memory.1),
             false => PlanLimits::of(&request, &function, &compute.config, input_len, memory),
         };
         let program_id = program.id();

@@ -32,8 +32,6 @@ use diskside_export::FileSource;
 
 /// Memory of a scan, where its host may have so much.
 const MEMORY_LEN: u64 = 128 << 20;
-/// What a scan may take when its request does not say.
-const DEADLINE: Duration = Duration::from_secs(3600);
 /// The error number of a plan that does not fit its file.
 const EINVAL: i64 = 22;
 
@@ -95,10 +93,7 @@ impl ScanPlan {
             }
             _ => return Err(Problem::in_data_at(64, "a scan has one source, a whole file of an export")),
         };
-        let deadline = match request.deadline_ms {
-            0 => DEADLINE,
-            asked => Duration::from_millis(asked.into()),
-        };
+        let deadline = environment.config.deadline(request.deadline_ms);
         let memory_len = MEMORY_LEN.min(context.host.calls_memory_max(&environment.config));
         Ok(Self { request, memory_len, program, file, deadline })
     }

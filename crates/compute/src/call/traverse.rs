@@ -89,6 +89,7 @@ pub(crate) struct TraversePlan {
     account: Account,
     /// Reports the calls of a prepared request.
     pub(crate) runs: Option<Runs>,
+    deadline: Duration,
     #[expect(dead_code, reason = "kept as long as the request is")]
     holding: Holding,
 }
@@ -128,6 +129,7 @@ impl TraversePlan {
         let near = near.collect::<Option<_>>().filter(|_| request.budget <= SMALL_EDGES_MAX);
         let (account, spare) = (context.host.account.clone(), Mutex::default());
         let program_id = program.id();
+        let deadline = DEADLINE.min(compute.config.deadline(request.deadline_ms));
         Ok(Self {
             function,
             program,
@@ -142,6 +144,7 @@ impl TraversePlan {
             spare,
             account,
             runs: None,
+            deadline,
             holding,
         })
     }
@@ -316,10 +319,7 @@ impl TraversePlan {
 
     /// How long a call may take.
     pub(crate) fn deadline(&self) -> Duration {
-        match self.request.deadline_ms {
-            0 => DEADLINE,
-            asked => DEADLINE.min(Duration::from_millis(asked.into())),
-        }
+        self.deadline
     }
 
     fn request<'a>(&self, args: &'a [u8], lens: &'a [u64], deadline: Instant) -> TraverseRequest<'a> {

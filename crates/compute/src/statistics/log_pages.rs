@@ -97,6 +97,7 @@ fn capabilities(context: &CallContext) -> Vec<u8> {
     page.host_programs_max.set(quota.programs_of(config.host_programs.into()) as u32);
     page.host_running_max.set(config.host_calls as u32);
     page.host_memory_max.set(quota.memory_of(config.host_memory.bytes()));
+    page.call_max_ms.set(config.call_ms);
     let helpers: Vec<HelperEntry> = compute.engine.helpers().iter().map(described).collect();
     page.encode_described(&helpers)
 }

@@ -80,7 +80,9 @@ pub struct CapabilityPage {
     pub host_running_max: U32,
     /// Memory in bytes that a host's calls may use.
     pub host_memory_max: U64,
-    reserved88: [u8; 32],
+    /// The longest time of a call in milliseconds: longer deadlines are cut to it. 0: of a target that has no bound.
+    pub call_max_ms: U32,
+    reserved92: [u8; 28],
     pub(super) described_len: U32,
     helpers_len: U32,
 }

@@ -69,7 +69,6 @@ struct Needs<'a> {
 /// The most bytes of a folded result, and what a request is given that does not say.
 pub(crate) const FOLDED_LEN_MAX: usize = CallLimits::RESULT_LEN_MAX;
 const FOLDED_LEN: usize = 16 << 20;
-const DEADLINE: Duration = Duration::from_secs(3600);
 /// The pieces of a call that is refused.
 const NO_PIECES: Pieces = Pieces { split: Split::Bytes, len_bytes: WINDOW_LEN, undivided: None };
 
@@ -107,10 +106,7 @@ impl PlanLimits {
             asked => usize::try_from(asked).unwrap_or(usize::MAX).min(FOLDED_LEN_MAX),
         };
         let result_len_max = if request.result_len_max == 0 { u64::MAX } else { request.result_len_max };
-        let deadline = match request.deadline_ms {
-            0 => DEADLINE,
-            asked => Duration::from_millis(asked.into()),
-        };
+        let deadline = config.deadline(request.deadline_ms);
         let heap_bytes = request.heap_len.unwrap_or(CallLimits::HEAP_LEN);
         let folds = function.combine().is_some() && request.fold && !request.frames;
         let needs = Needs {
@@ -159,16 +155,13 @@ impl PlanLimits {
 
 impl PlanLimits {
     /// The limits of a kernel. It has one thread and no chunks.
-    pub(crate) fn of_launch(request: &FunctionRequest, memory_bytes_max: u64) -> Self {
+    pub(crate) fn of_launch(request: &FunctionRequest, config: &ComputeConfig, memory_bytes_max: u64) -> Self {
         let heap_bytes = request.heap_len.unwrap_or(CallLimits::HEAP_LEN);
         let result_len_max = match request.result_len_max {
             0 => KERNEL_RESULT_LEN as u64,
             asked => asked,
         };
-        let deadline = match request.deadline_ms {
-            0 => DEADLINE,
-            asked => Duration::from_millis(asked.into()),
-        };
+        let deadline = config.deadline(request.deadline_ms);
         let slice_len = if request.chunk_len == 0 { SLICE_LEN } else { request.chunk_len as usize };
         let depth = request.depth.map_or(KERNEL_DEPTH, |asked| asked as usize).min(KERNEL_DEPTH_MAX);
         let memory_bytes = Launch::memory_bytes(heap_bytes, result_len_max, depth, slice_len.min(SLICE_LEN_MAX));
