@@ -120,7 +120,7 @@ impl Exports {
 
     fn swap(&self, OpenedExports(list): OpenedExports) {
         if !list.is_empty() && self.handles.max() == 0 {
-            self.handles.set_max(handles_max());
+            self.handles.set_max(files_max() / 2);
         }
         let before = std::mem::replace(&mut *self.list.write().unwrap_or_else(PoisonError::into_inner), list);
         let after = self.list();
@@ -196,8 +196,9 @@ impl OpenedExports {
 /// How long a server or a reload waits for what hosts hold to be counted.
 const COUNT_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Half of the files that this process may have open, once it may have as many as it is allowed to ask for.
-fn handles_max() -> u64 {
+/// The files that this process may have open, once it may have as many as it is allowed to ask for. Half of them are for handles
+/// of exports.
+pub fn files_max() -> u64 {
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -206,5 +207,5 @@ fn handles_max() -> u64 {
             Err(errno) => tracing::warn!(%errno, "the limit of open files stays at {:?}", limit.current),
         }
     }
-    limit.current.map_or(u64::MAX, |files| files / 2)
+    limit.current.unwrap_or(u64::MAX)
 }

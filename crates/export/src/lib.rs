@@ -49,7 +49,7 @@ mod workers;
 
 pub use conflict::{changed, conflict};
 pub use export::ExportError;
-pub use exports::{Exports, OpenedExports};
+pub use exports::{Exports, OpenedExports, files_max};
 pub use found::{Found, SHORT_FILE_LEN_MAX};
 pub use kernel_file::KernelFile;
 pub use reply::{FileError, FileReply};

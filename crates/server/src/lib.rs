@@ -47,7 +47,7 @@
 //! | bytes that wait because a bound is reached | what the socket held when reading stopped (`net.ipv4.tcp_rmem`), then TCP holds the peer back |
 //! | time to ICReq and Connect | `limits.handshake_ms` (10 s) |
 //! | time to prove who the host is, where it must | 30 s |
-//! | connections whose hosts have not proved it | 256 of an address, half of `limits.connections` in all; where there are more, the oldest of the address that has most goes |
+//! | connections whose hosts have not proved it | 256 of an address, half of all connections; where there are more, the oldest of the address that has most goes |
 //! | time without Keep Alive | what the host asked for; TCP finds a peer that vanished in 2 min |
 //! | data that hosts were asked for and did not send yet | half of the memory; of one host, with all else, three quarters |
 //! | time in which a peer takes no byte of an answer, or sends none of the data that it owes | 60 s; 2 s while another connection gets no memory at all |
@@ -65,6 +65,7 @@ mod authenticate;
 mod channel;
 pub mod config;
 pub mod confine;
+mod descriptors;
 mod half_open;
 mod keyring;
 pub mod link;

@@ -47,6 +47,8 @@ pub(crate) struct Shared {
     pub(crate) volume_stats: Arc<Registry>,
     pub(crate) host_stats: Registry,
     pub(crate) reactor_stats: Vec<ReactorCounters>,
+    /// The most connections at a time.
+    pub(crate) connections_max: usize,
     /// Connections by reactor.
     pub(crate) connections: Vec<AtomicUsize>,
     pub(crate) connections_refused: AtomicUsize,
@@ -76,7 +78,7 @@ impl Shared {
     /// in; `None` where there is none.
     pub(crate) fn place_connection(&self) -> Option<usize> {
         let counts = || self.connections.iter().map(|count| count.load(Ordering::Relaxed));
-        if counts().sum::<usize>() >= self.config.limits.connections && !self.close(self.half_open.give_way()) {
+        if counts().sum::<usize>() >= self.connections_max && !self.give_way() {
             self.connections_refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
@@ -90,10 +92,15 @@ impl Shared {
     pub(crate) fn enter(&self, address: Option<IpAddr>, place: ConnectionSlot) -> Entrant {
         let address = address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         let is_bounded = self.authenticates.load(Ordering::Relaxed);
-        let total_max = is_bounded.then(|| self.config.limits.connections.div_ceil(2));
+        let total_max = is_bounded.then(|| self.connections_max.div_ceil(2));
         let (entrant, gone) = self.half_open.enter(address, total_max, place);
         self.close(gone);
         entrant
+    }
+
+    /// Has a connection closed whose host was not let in, for others. False: there is none.
+    pub(crate) fn give_way(&self) -> bool {
+        self.close(self.half_open.give_way())
     }
 
     /// Has a connection closed that gives way to others. False: there is none.

@@ -9,6 +9,7 @@ use std::time::Duration;
 use diskside_io::Errno;
 use diskside_io::ring::{Completion, Op, OpId, Payload};
 use diskside_io::socket::SocketOptions;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::Reactor;
 use super::connection::{Connection, Link};
@@ -68,6 +69,10 @@ impl Reactor {
                 }
             }
             (Err(Errno::CANCELED), _) => {}
+            // Other parts of the process, or other processes, may have what was meant for connections.
+            (Err(Errno::MFILE | Errno::NFILE), _) if is_awaited(&listening.socket) && self.core.shared.give_way() => {
+                self.core.timers.push(Reverse((self.core.now + ACCEPT_SOON, Timer::Accept(listener))));
+            }
             (result, _) => {
                 // Out of descriptors or memory, most likely: room may come when a connection ends.
                 if let Some(left_out) = self.core.shared.notices.admit("accept", self.core.now) {
@@ -125,11 +130,19 @@ fn keep_alive(socket: &OwnedFd) -> io::Result<()> {
     Ok(sockopt::set_socket_keepalive(socket, true)?)
 }
 
+/// Whether somebody waits to be accepted. The kernel looks for a descriptor first.
+fn is_awaited(listener: &OwnedFd) -> bool {
+    let mut listeners = [PollFd::new(listener, PollFlags::IN)];
+    poll(&mut listeners, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
 /// Bytes that a socket takes before they can be sent: enough for a reactor that comes back some hundred microseconds later.
 /// Without a bound a peer that does not read has the kernel keep some MiB for it.
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
 
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+/// When a connection gave way, which is closed by then.
+const ACCEPT_SOON: Duration = Duration::from_millis(5);
 
 /// How soon after a connection came the next is let in while functions want the processor. Otherwise it is one each turn. Letting
 /// one in and seeing it go takes some ten microseconds: so who comes and goes has a tenth of the processor.

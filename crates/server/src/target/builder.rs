@@ -24,6 +24,7 @@ use crate::config::{
     Settings, VolumeSpec,
 };
 use crate::confine::user_to_be;
+use crate::descriptors::connections_max;
 use crate::half_open::HalfOpen;
 use crate::keyring::KeyRing;
 use crate::shared::{Mailboxes, Shared};
@@ -212,7 +213,8 @@ impl Opened {
             Audit::start(audit, Arc::clone(&names)).map_err(|error| TargetError::audit(&config.security, error))?;
         let audit = Arc::new(audit);
         let quotas = QuotaTable::new(Arc::clone(&audit) as Arc<dyn QuotaWatch>);
-        quotas.bound_connections(config.limits.connections as u64);
+        let connections_max = connections_max(&config);
+        quotas.bound_connections(connections_max as u64);
         let compute = if computes {
             let surroundings = Surroundings {
                 volumes: Arc::clone(&volumes),
@@ -245,6 +247,7 @@ impl Opened {
             volume_stats,
             host_stats: Registry::default(),
             reactor_stats: (0..reactors).map(|_| ReactorCounters::default()).collect(),
+            connections_max,
             connections: (0..reactors).map(|_| AtomicUsize::new(0)).collect(),
             connections_refused: AtomicUsize::new(0),
             connections_given_up: AtomicUsize::new(0),
