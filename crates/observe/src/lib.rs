@@ -7,12 +7,14 @@
 //! | [`history`] | looks of the last hour, as rates |
 //! | [`page`] | a look and the history as a page with pictures, without a script |
 //! | `http` | the part of HTTP/1.1 that this needs |
+//! | `clients` | the connections of those who ask |
 //!
-//! It is read-only. Requests cost a bounded amount, however many come from however many peers: a few threads answer,
-//! one look serves everybody for a second, and connections that nobody has time for get an answer to come again.
+//! It is read-only. Requests cost a bounded amount, however many come from however many peers: one thread answers,
+//! one look serves everybody for a second, and a connection that is slow to ask gives its place to one that asks.
 
 #![forbid(unsafe_code)]
 
+mod clients;
 pub mod history;
 mod http;
 pub mod metrics;
@@ -75,7 +77,7 @@ impl Observer {
                 std::thread::sleep(history::PERIOD);
             }
         })?;
-        http::serve(listener, move |path| observer.answer(path))
+        clients::serve(listener, move |path| observer.answer(path))
     }
 
     fn answer(&self, path: &str) -> Option<(&'static str, Arc<str>)> {
