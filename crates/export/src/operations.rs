@@ -1,5 +1,6 @@
 //! The file operations themselves, on a thread of the export.
 
+use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -25,10 +26,12 @@ use crate::space::give_back;
 
 type Done = Result<FileReply, FileError>;
 
-/// The records of the exports from the request's cursor on.
+/// The records of the exports from the request's cursor on. The cursor of each is its number in `seen`, the names that this
+/// session was told: it stays the same when exports come and go, and does not count those that the host may not see.
 pub(super) fn list_exports(
     exports: &Exports,
     rights: &Rights,
+    seen: &mut Vec<String>,
     request: &FileRequest<'_>,
     result_len_max: usize,
 ) -> FileReply {
@@ -37,16 +40,22 @@ pub(super) fn list_exports(
     };
     let len_max = (len_max as usize).min(result_len_max);
     let mut reply = FileReply::done(0);
-    let first = usize::try_from(cursor).unwrap_or(usize::MAX);
-    let granted = |(_, export): &(usize, &Arc<Export>)| rights.export(&export.name) > Access::None;
-    for (index, export) in exports.list().iter().enumerate().skip(first).filter(granted) {
+    let list = exports.list();
+    let granted = list.iter().filter(|export| rights.export(&export.name) > Access::None);
+    let granted: HashMap<&str, &Arc<Export>> = granted.map(|export| (&*export.name, export)).collect();
+    let known: HashSet<&str> = seen.iter().map(String::as_str).collect();
+    let is_new = |export: &&Arc<Export>| granted.contains_key(&*export.name) && !known.contains(&*export.name);
+    let new: Vec<_> = list.iter().filter(is_new).map(|export| export.name.clone()).collect();
+    seen.extend(new);
+    let there = (1..).zip(&*seen).filter_map(|(number, name)| Some((number, *granted.get(&**name)?)));
+    for (number, export) in there.filter(|(number, _)| *number > cursor) {
         if reply.result.len() + ExportRecord::encoded_len(export.name.len()) > len_max {
             if reply.result.is_empty() {
                 return FileError::too_short(FileOp::ListExports).into();
             }
             break;
         }
-        let (cursor, name) = (index as u64 + 1, export.name.as_bytes());
+        let (cursor, name) = (number, export.name.as_bytes());
         let read_only = export.read_only || rights.export(&export.name) < Access::Write;
         let (uid, gid) = (export.uid, export.gid);
         ExportRecord { cursor, read_only, uid, gid, name }.encode(&mut reply.result);

@@ -39,6 +39,8 @@ struct Inner {
     /// Those of its host.
     operations: Arc<AccessCounters>,
     table: Mutex<Table>,
+    /// The exports that its host was told of, in the order of their cursors.
+    seen: Mutex<Vec<String>>,
 }
 
 #[derive(Debug)]
@@ -68,7 +70,8 @@ impl FileSession {
     pub(super) fn new(exports: Arc<Exports>, rights: HostRights, quota: Arc<HostQuota>) -> Self {
         let table = Table { open: Slab::new(), generation: RandomState::new().hash_one(0) };
         let operations = exports.by_host.of(rights.nqn());
-        Self { inner: Arc::new(Inner { exports, rights, quota, operations, table: Mutex::new(table) }) }
+        let (table, seen) = (Mutex::new(table), Mutex::default());
+        Self { inner: Arc::new(Inner { exports, rights, quota, operations, table, seen }) }
     }
 
     /// With whom other hosts take turns on the threads of an export.
@@ -106,7 +109,10 @@ impl FileSession {
             Ok(Some(export)) => export,
             Ok(None) => {
                 let rights = self.inner.rights.now();
-                reply(operations::list_exports(&self.inner.exports, &rights, &parsed, result_len_max));
+                let mut seen = self.inner.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                let listed = operations::list_exports(&self.inner.exports, &rights, &mut seen, &parsed, result_len_max);
+                drop(seen);
+                reply(listed);
                 return Ok(());
             }
             Err(error) => {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use diskside_export::{ExportSpec, Exports, FileReply, FileSession};
 use diskside_rights::{GrantSpec, Grants, HostQuota, HostRights, Mode, RightsTable};
-use diskside_wire::file::{FileFlags, FileRequest, OpenedFile};
+use diskside_wire::file::{Export, FileFlags, FileRequest, OpenedFile};
 use rustix::io::Errno;
 use std::sync::mpsc;
 use zerocopy::FromBytes as _;
@@ -68,4 +68,32 @@ fn exports_without_a_grant_are_not_there_and_those_that_are_read_are_not_written
     table.set(grants(&[("read", Mode::Read)]));
     assert_eq!(errno(ask(&session, FileRequest::Read { file, offset: 0, len: 5 })), Some(Errno::STALE));
     assert!(ask(&session, FileRequest::Close { file }).returned.is_ok(), "what it has open it can close");
+}
+
+/// The cursor of the one export that a host could see was 2: so there was one before it. A number of the place in the list also
+/// left exports out when others were gone at the next page.
+#[test]
+fn cursors_tell_nothing_of_other_exports_and_stay_right_when_exports_come_and_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let specs = |names: &[&str]| names.iter().map(|name| ExportSpec::new(*name, dir.path())).collect::<Vec<_>>();
+    let exports = Exports::open(&specs(&["secret", "a", "b", "hidden", "c"])).unwrap();
+    let granted = ["a", "b", "c", "d"].map(|name| (name, Mode::Read));
+    let table = RightsTable::new(grants(&granted));
+    let session = exports.session_with(HostRights::of(&table, HOST), HostQuota::unlimited());
+    let page = |cursor, len_max| {
+        let listed = ask(&session, FileRequest::ListExports { cursor, len_max });
+        let records = Export::parse_all(&listed.result).map(Result::unwrap);
+        records.map(|export| (export.cursor, String::from_utf8_lossy(export.name).into_owned())).collect::<Vec<_>>()
+    };
+    let named =
+        |list: &[(u64, &str)]| list.iter().map(|(cursor, name)| (*cursor, (*name).to_owned())).collect::<Vec<_>>();
+    assert_eq!(page(0, 4096), named(&[(1, "a"), (2, "b"), (3, "c")]));
+    assert_eq!(page(0, 40), named(&[(1, "a")]));
+    exports.replace(exports.prepare(&specs(&["d", "b", "c", "secret"])).unwrap());
+    assert_eq!(page(1, 4096), named(&[(2, "b"), (3, "c"), (4, "d")]), "each that is there, once");
+    table.set(grants(&granted[2..]));
+    assert_eq!(page(0, 4096), named(&[(3, "c"), (4, "d")]));
+    exports.replace(exports.prepare(&specs(&["a", "c", "d"])).unwrap());
+    table.set(grants(&granted));
+    assert_eq!(page(0, 4096), named(&[(1, "a"), (3, "c"), (4, "d")]), "it has the number that it had");
 }
