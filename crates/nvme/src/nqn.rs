@@ -27,7 +27,7 @@ pub enum NqnError {
     /// It does not start with `nqn.`.
     #[error("an NQN starts with \"nqn.\", as in nqn.2014-08.org.example:name; got {0:?}")]
     Prefix(String),
-    /// It is not UTF-8, or contains a control character or a space.
+    /// It is not UTF-8, or contains a space or a character that is not seen, such as one that controls the direction of writing.
     #[error("an NQN is printable UTF-8 without spaces")]
     Characters,
     /// The 256-byte field has no terminating NUL.
@@ -44,7 +44,7 @@ impl Nqn {
         if !name.starts_with("nqn.") || name.len() == 4 {
             return Err(NqnError::Prefix(name.chars().take(40).collect()));
         }
-        if name.chars().any(|c| c.is_control() || c.is_whitespace()) {
+        if !name.chars().all(is_printable) {
             return Err(NqnError::Characters);
         }
         Ok(Self(name.into()))
@@ -96,6 +96,18 @@ impl Nqn {
     }
 }
 
+/// Whether a character is seen where it is printed: neither a space nor one of the category Cf, among others.
+fn is_printable(c: char) -> bool {
+    // Those that combine with the letter before are escaped at the beginning of a text alone.
+    let mut text = [b'-'; 5];
+    let len = c.encode_utf8(&mut text[1..]).len();
+    let text = std::str::from_utf8(&text[..=len]).unwrap_or_default();
+    match c {
+        '"' | '\'' | '\\' => true,
+        c => !c.is_whitespace() && text.escape_debug().count() == 2,
+    }
+}
+
 impl FromStr for Nqn {
     type Err = NqnError;
 
@@ -126,6 +138,23 @@ mod tests {
         for name in [DISCOVERY_NQN, "nqn.2014-08.org.nvmexpress:uuid:f81d4fae-7dec-11d0-a765-00a0c91e6bf6", &longest] {
             let nqn = Nqn::new(name).unwrap();
             assert_eq!(Nqn::from_field(&nqn.to_field()).unwrap(), nqn);
+        }
+    }
+
+    /// A name could say that it is another's: what it has of invisible characters, and of those that turn the direction of writing,
+    /// came into the audit file as it was, and `cat` showed `live` where there was `evil`.
+    #[test]
+    fn a_name_has_no_character_that_is_not_seen() {
+        for c in "\u{202e}\u{200b}\u{feff}\u{2066}\u{ad}\u{e0001}\u{2028}\u{1b}\u{85}\u{7f}\n \u{3000}".chars() {
+            assert_eq!(
+                Nqn::new(&format!("nqn.2014-08.x:{c}live")),
+                Err(NqnError::Characters),
+                "{}",
+                c.escape_unicode()
+            );
+        }
+        for seen in ["grüße", "gru\u{308}ße", "名前", "a\"b'c\\d{}"] {
+            assert!(Nqn::new(&format!("nqn.2014-08.x:{seen}")).is_ok(), "{seen}");
         }
     }
 

@@ -18,9 +18,9 @@ impl LineFile {
         Self { path, file, is_torn: false, has_warned: false }
     }
 
-    /// Adds a line whole, or nothing of it. Each is one write: readers of the file see whole lines.
+    /// Adds a line of JSON whole, or nothing of it. Each is one write: readers of the file see whole lines.
     pub(super) fn add(&mut self, line: &str) -> io::Result<()> {
-        let line = format!("{}{line}\n", if self.is_torn { "\n" } else { "" });
+        let line = format!("{}{}\n", if self.is_torn { "\n" } else { "" }, all_seen(line));
         let written = self.file.write(line.as_bytes())?;
         if written < line.len() {
             let whole = self.file.metadata().map(|now| now.len().saturating_sub(written as u64));
@@ -33,9 +33,37 @@ impl LineFile {
     }
 }
 
+/// The same JSON, of characters that are seen where they are printed: the others are in strings.
+fn all_seen(json: &str) -> String {
+    let mut line = String::with_capacity(json.len());
+    for c in json.chars() {
+        if (c.is_ascii() && c != '\x7f') || c.escape_debug().eq([c]) {
+            line.push(c);
+        } else {
+            c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| line.push_str(&format!("\\u{unit:04x}")));
+        }
+    }
+    line
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Characters that turn the direction of writing, or are not seen, came into the file as they were: a reader saw another line
+    /// than a program did.
+    #[test]
+    fn a_line_has_no_character_that_is_not_seen() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let mut told = LineFile::new(path.clone(), File::create(&path).unwrap());
+        let reason = "\u{202e}evil\u{200b} \u{feff}grüße \x1b[2J \x7f\u{85} \u{e0001} \"\\";
+        told.add(&serde_json::to_string(reason).unwrap()).unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let seen = r#""\u202eevil\u200b \ufeffgrüße \u001b[2J \u007f\u0085 \udb40\udc01 \"\\""#;
+        assert_eq!(text.trim_end(), seen);
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), reason, "it means the same");
+    }
 
     /// A disk that was full left half a line, to which the next one was glued: neither could be read.
     #[test]
