@@ -186,6 +186,14 @@ impl Association {
         self.with_tags(&mut Answers::default(), |tags| tags.lost(now, |name| name.serial == serial));
     }
 
+    /// Rights have changed: what uses something that the host may not use any more ends, and nothing more of its result is sent.
+    pub(crate) fn rights_changed(self: &Arc<Self>) {
+        let is_lost = |control: &Control| control.check_rights(&self.context).is_some();
+        self.with_tags(&mut Answers::default(), |tags| tags.drop_lost(is_lost));
+        self.end_lost();
+        self.stops.stop_lost(&self.context);
+    }
+
     /// Does something with the tags and carries out what follows from it.
     fn with_tags(self: &Arc<Self>, here: &mut Answers, act: impl FnOnce(&mut Tags<Name>)) {
         let mut effects = {

@@ -9,7 +9,6 @@ use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
 use diskside_rights::HostRights;
-use diskside_sbpf::machine::CancelToken;
 
 use crate::standard::{Standard, StandardCommand};
 use crate::{Answer, Association, Compute, Piece};
@@ -48,7 +47,7 @@ impl Commands {
         let answer = match (admin, sqe.opcode()) {
             _ if standard => Standard::run(
                 &controller.context,
-                &StandardCommand::new(Box::new(*sqe), admin, data.to_vec().into(), (CancelToken::new(), until)),
+                &StandardCommand::new(Box::new(*sqe), admin, data.to_vec().into(), (Arc::default(), until)),
             ),
             (true, program_opcode::LOAD | program_opcode::ACTIVATION) => match controller.program_command(sqe, data) {
                 Ok(None) => Answer::success(),

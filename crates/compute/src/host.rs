@@ -144,6 +144,13 @@ impl Host {
         }
     }
 
+    /// Whether a state that it was given is its own, or one that it still shares.
+    pub(crate) fn may_use(&self, state: &State, rights: &HostRights) -> bool {
+        let states = self.lock();
+        let mut shared = states.shared.iter().filter(|(_, shared)| shared.state.is(state));
+        shared.all(|(name, _)| rights.shares_state(name))
+    }
+
     fn make_own(&self, states: &mut States, id: u64, name: Option<&str>, len_bytes: u64) -> Result<State, Problem> {
         let made = self.make(states, id, name, len_bytes)?;
         let state = made.state.clone();

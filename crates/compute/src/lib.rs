@@ -205,6 +205,13 @@ impl Compute {
         self.environment.is_ending.store(true, Ordering::Relaxed);
     }
 
+    /// Rights of hosts, or what is exported, have changed: ends calls that use what their hosts may not use any more, with the results
+    /// that nobody took yet.
+    pub fn rights_changed(&self) {
+        let all = self.peers().all();
+        all.iter().for_each(Association::rights_changed);
+    }
+
     /// Stops every call and waits for it.
     pub fn stop(&self) {
         let all = self.peers().all();

@@ -103,7 +103,8 @@ impl Exports {
         held
     }
 
-    /// Serves these instead. Handles of hosts in others are stale from now on; calls that run end as they would have.
+    /// Serves these instead. Handles of hosts in others are stale from now on; calls that run end once
+    /// [`UsedExport::check`](crate::UsedExport::check) is asked for them.
     pub fn replace(&self, list: OpenedExports) {
         self.swap(list);
         if self.keeps_accounts.load(Ordering::SeqCst) {

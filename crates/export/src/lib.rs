@@ -45,6 +45,7 @@ mod source;
 mod space;
 mod spec;
 mod unnamed;
+mod used;
 mod workers;
 
 pub use conflict::{changed, conflict};
@@ -60,3 +61,4 @@ pub use source::CachedFile;
 pub use source::FileSource;
 pub use space::Space;
 pub use spec::{ExportSpec, FileAccess};
+pub use used::UsedExport;

@@ -18,6 +18,7 @@ use crate::export::Export;
 use crate::exports::Exports;
 use crate::objects::OpenObject;
 use crate::reply::{FileError, FileReply};
+use crate::used::UsedExport;
 use crate::workers::Whose;
 use diskside_volume::stats::AccessCounters;
 
@@ -90,10 +91,11 @@ impl FileSession {
         result_len_max: usize,
         reply: impl FnOnce(FileReply) + Send + 'static,
     ) -> Result<(), MalformedRequest> {
-        self.submit_unless(&CancelToken::new(), request, result_len_max, reply)
+        self.submit_unless(&CancelToken::new(), request, result_len_max, drop, reply)
     }
 
-    /// The same; what is cancelled before it begins is not done.
+    /// The same; what is cancelled before it begins is not done. `uses` is told of the export before the host's right to it is looked
+    /// at for the last time; of Close it is not, which needs no right.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
@@ -102,6 +104,7 @@ impl FileSession {
         cancel: &CancelToken,
         request: impl AsRef<[u8]> + Send + 'static,
         result_len_max: usize,
+        uses: impl FnOnce(UsedExport),
         reply: impl FnOnce(FileReply) + Send + 'static,
     ) -> Result<(), MalformedRequest> {
         let parsed = FileRequest::parse(request.as_ref())?;
@@ -120,6 +123,9 @@ impl FileSession {
                 return Ok(());
             }
         };
+        if parsed.op() != FileOp::Close {
+            uses(UsedExport::new(&export, Access::Read));
+        }
         let mut guard = ReplyGuard(Some(reply));
         let (session, cancel) = (self.clone(), cancel.clone());
         let counted = Arc::clone(&export);
@@ -145,6 +151,21 @@ impl FileSession {
             guard.send(done);
         });
         Ok(())
+    }
+
+    /// The export of a handle, to be used so. `None`: the handle is none, or not any more.
+    pub fn used(&self, handle: FileHandle, access: Access) -> Option<UsedExport> {
+        let opened = self.find(FileOp::Read, handle).ok()?;
+        Some(UsedExport::new(opened.export(), access))
+    }
+
+    /// The export that a path begins with, to be read.
+    ///
+    /// # Errors
+    /// There is none of this name for the host.
+    pub fn used_at(&self, path: &[u8]) -> Result<UsedExport, FileError> {
+        let export = self.beginning(FileOp::Lookup, None, path)?.export;
+        Ok(UsedExport::new(&export, Access::Read))
     }
 
     /// The export that a request is about; `None` for the list of exports.

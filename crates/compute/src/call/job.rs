@@ -99,7 +99,9 @@ impl Job {
 
     /// Fills in what was measured, and counts it.
     fn complete(&self, mut trailer: Trailer, report: &Report) -> Trailer {
-        if self.control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
+        if let Some(lost) = self.control.lost() {
+            lost.replace(&mut trailer);
+        } else if self.control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
             trailer.outcome = Outcome::Cancelled;
         }
         trailer.media_read = report.reads.media_bytes.load(Ordering::Relaxed);
@@ -124,6 +126,9 @@ impl Job {
         }
         if report.queued >= self.plan.limits.deadline {
             return trailer::simple(Outcome::Deadline, "the deadline passed before an engine was free");
+        }
+        if let Err(lost) = self.control.uses(&self.context, self.plan.used(&self.context)) {
+            return lost.trailer();
         }
         if self.plan.function.kind() == Kind::Kernel {
             return self.launch(report);
@@ -176,6 +181,10 @@ impl Job {
             && let Some(told) = self.input.why_late()
         {
             trailer = trailer::simple(Outcome::Deadline, told);
+        }
+        // Nothing is published for who may not write it any more.
+        if let Some(lost) = self.control.lost() {
+            trailer = lost.trailer();
         }
         if trailer.outcome == Outcome::Ok
             && let Err(error) = sinks.finish()
@@ -323,7 +332,7 @@ impl Job {
                         None => Kept::Whole(request.decompression),
                     };
                     let sources = FilesByPath::new(
-                        files,
+                        (&self.context, &self.control),
                         self.host_stream(),
                         read,
                         Arc::clone(&report.reads),

@@ -10,6 +10,7 @@
 //! | `scan` | a call of the service `scan`: the process that does it, its turns and its result |
 //! | `context` | what a call works with, and who hears of it |
 //! | `command`, `control` | a Function Call as it came; how a call is cancelled |
+//! | `used`, `rights` | what a call uses, and whether its host still may |
 //! | `spans` | the work of a call, as a part of its host's trace |
 //! | `runs` | reports calls of a prepared request to the audit |
 
@@ -22,9 +23,11 @@ pub(crate) mod job;
 pub(crate) mod plan;
 pub(crate) mod prepared;
 pub(crate) mod result;
+pub(crate) mod rights;
 pub(crate) mod runs;
 pub(crate) mod scan;
 mod spans;
 pub(crate) mod tags;
 pub(crate) mod trailer;
 pub(crate) mod traverse;
+pub(crate) mod used;

@@ -24,6 +24,7 @@ use self::limits::{sink_bytes, source_bytes};
 use crate::call::answer::Problem;
 use crate::call::context::CallContext;
 use crate::call::job;
+use crate::call::used::Used;
 use crate::program::loaded::LoadedProgram;
 use crate::program::programs::ActiveProgram;
 use crate::program::usage::Usage;
@@ -142,6 +143,20 @@ impl Plan {
         &self.program
     }
 
+    /// All that needs a right. Files by their paths are found later.
+    pub(crate) fn used(&self, context: &CallContext) -> Vec<Used> {
+        let mut used = vec![Used::program(&self.program.credentials())];
+        used.extend(self.sources.iter().filter_map(|source| source.used(context)));
+        used.extend(self.sinks.iter().filter_map(|sink| match sink {
+            PlannedSink::Volume(volume, ..) => Some(Used::volume(volume, Access::Write)),
+            PlannedSink::Memory(memory, _) => Some(Used::Memory(Arc::clone(memory))),
+            PlannedSink::File(handle, _) => context.files.used(*handle, Access::Write).map(Used::Export),
+            PlannedSink::Layout(id, endpoint) => used_layout(context, *id, endpoint, Access::Write),
+        }));
+        used.extend(self.state.clone().map(Used::State));
+        used
+    }
+
     /// Bytes that the call may use.
     pub(crate) fn memory(&self) -> u64 {
         self.limits.memory_bytes.min(self.limits.memory_bytes_max)
@@ -245,9 +260,25 @@ impl PlannedSource {
         }
     }
 
+    /// What of it needs a right. That of a file or a layout which is not there is not needed: the call ends when it opens it.
+    pub(crate) fn used(&self, context: &CallContext) -> Option<Used> {
+        match self {
+            Self::Volume(volume, _) => Some(Used::volume(volume, Access::Read)),
+            Self::Memory(memory, _) => Some(Used::Memory(Arc::clone(memory))),
+            Self::File(handle, _) => context.files.used(*handle, Access::Read).map(Used::Export),
+            Self::Layout(id, endpoint) => used_layout(context, *id, endpoint, Access::Read),
+            Self::HostStream | Self::Paths => None,
+        }
+    }
+
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self, Self::HostStream | Self::Paths)
     }
+}
+
+fn used_layout(context: &CallContext, id: u32, endpoint: &Endpoint, access: Access) -> Option<Used> {
+    let layout = context.layout(id, endpoint.generation).ok()?;
+    Some(Used::volume(layout.volume(), access))
 }
 
 fn check_memory(context: &CallContext, memory: &Arc<Standard>) -> Result<(), Problem> {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use diskside_engine::{ReadAt as _, Turns};
 use diskside_nvme::Status;
-use diskside_rights::Program as RightsOf;
+use diskside_rights::Access;
 use diskside_scan::{
     Answer, Event, FailureKind, PLAN_LEN_MAX, Program, ReadsBy, Report, SCAN_NAME, SCAN_PIND, ScanError, Source, Start,
 };
@@ -22,8 +22,10 @@ use crate::call::answer::Problem;
 use crate::call::context::{CallContext, CallEvents};
 use crate::call::control::Control;
 use crate::call::result::{ResultOf, ResultWriter};
+use crate::call::rights::of_service;
 use crate::call::spans;
 use crate::call::trailer::{self, micros};
+use crate::call::used::Used;
 use crate::schedule::permits::Waited;
 use crate::schedule::quota::Holding;
 use crate::statistics::counters::FunctionId;
@@ -60,8 +62,7 @@ impl ScanPlan {
     /// Looks up what a request names. Nothing here waits.
     pub(crate) fn new(context: &CallContext, request: FunctionRequest) -> Result<Self, Problem> {
         let environment = &context.environment;
-        let of_service = RightsOf { shipped: Some(SCAN_NAME), sha256: &[0; 32], signer: None };
-        if !context.rights.may_run(&of_service) {
+        if !context.rights.may_run(&of_service(SCAN_NAME)) {
             return Err(Status::NO_PROGRAM.dnr().into());
         }
         let Some(program) = environment.scanner.clone() else {
@@ -104,7 +105,9 @@ impl ScanJob {
     pub(crate) fn run(self) {
         let mut measured = Measured::default();
         let mut trailer = self.execute(&mut measured).unwrap_or_else(|failed| *failed);
-        if self.control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
+        if let Some(lost) = self.control.lost() {
+            lost.replace(&mut trailer);
+        } else if self.control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
             trailer.outcome = Outcome::Cancelled;
         }
         trailer.result_len = measured.sent;
@@ -134,6 +137,9 @@ impl ScanJob {
         if self.control.cancel.is_cancelled() {
             return Err(Box::new(trailer::simple(Outcome::Cancelled, "the call was cancelled before it began")));
         }
+        let export = self.context.files.used(self.plan.file, Access::Read).map(Used::Export);
+        let used = [Used::program(&of_service(SCAN_NAME))].into_iter().chain(export);
+        self.control.uses(&self.context, used).map_err(|lost| Box::new(lost.trailer()))?;
         let file = self.context.files.source(self.plan.file).map_err(|error| Box::new(trailer::of_file(&error)))?;
         let descriptor = file.descriptor().map_err(|error| Box::new(trailer::of_file(&error)))?;
         let scanned = self.scan(&file, descriptor, measured);

@@ -406,9 +406,10 @@ impl<W: Copy + PartialEq> Tags<W> {
     }
 
     /// The call has ended: nothing of it is in flight any more.
-    pub fn ended(&mut self, now: Instant, tag: u64, trailer: Trailer) {
+    pub fn ended(&mut self, now: Instant, tag: u64, mut trailer: Trailer) {
         let Some(open) = self.open.get_mut(&tag) else { return };
         open.touched = now;
+        open.tell_lost(&mut trailer);
         open.phase = Phase::Ended;
         open.trailer = Some(Box::new(trailer));
         open.input.close();

@@ -33,6 +33,7 @@ use crate::call::control::Control;
 use crate::call::plan::{PlannedSource, plan_source, rights_changed, tier_of};
 use crate::call::runs::Runs;
 use crate::call::trailer;
+use crate::call::used::Used;
 use crate::endpoint::memory::MemoryReader;
 use crate::endpoint::non_blocking::Near;
 use crate::environment::Environment;
@@ -194,6 +195,12 @@ impl TraversePlan {
         Ok(())
     }
 
+    /// All that needs a right.
+    pub(crate) fn used(&self, context: &CallContext) -> Vec<Used> {
+        let sources = self.sources.iter().filter_map(|source| source.used(context));
+        [Used::program(&self.program.credentials())].into_iter().chain(sources).collect()
+    }
+
     /// Bytes that a call may use.
     pub(crate) fn memory(&self) -> u64 {
         self.scratch_cap as u64 + (2 << 20)
@@ -238,10 +245,28 @@ impl TraversePlan {
         control: &Control,
         deadline: Instant,
     ) -> (Vec<u8>, Trailer) {
+        let (mut result, mut trailer) = self.run_on_thread(context, args, control, deadline);
+        if let Some(lost) = control.lost() {
+            result.clear();
+            lost.replace(&mut trailer);
+        }
+        (result, trailer)
+    }
+
+    fn run_on_thread(
+        &self,
+        context: &CallContext,
+        args: &[u8],
+        control: &Control,
+        deadline: Instant,
+    ) -> (Vec<u8>, Trailer) {
         let compute = &context.environment;
         if control.cancel.is_cancelled() {
             let told = "the call was cancelled before it began";
             return (Vec::new(), trailer::simple(Outcome::Cancelled, told));
+        }
+        if let Err(lost) = control.uses(context, self.used(context)) {
+            return (Vec::new(), lost.trailer());
         }
         let mut readers: Vec<(Arc<dyn ReadAt>, u64)> = Vec::with_capacity(self.sources.len());
         let mut lens = Vec::with_capacity(self.sources.len());

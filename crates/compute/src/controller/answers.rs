@@ -36,6 +36,8 @@ pub struct Answers {
     /// [`Association::run_calls`](super::Association::run_calls) continues them.
     pub(super) waiting: VecDeque<WaitingCall>,
     pub(super) lanes: Lanes,
+    /// The version of its host's rights when its calls were last looked at.
+    pub(super) rights_version: u64,
     /// How many such calls have ended since this was last set to zero.
     pub calls: u32,
     /// The part of the reactor's turn that traversals may take; none on other threads. Those under way count as begun.

@@ -89,7 +89,10 @@ impl Association {
                     }
                 }
             }
-            if me.take_pending(name).is_some() {
+            if let Some(pending) = me.take_pending(name) {
+                if let Some(lost) = pending.control.lost() {
+                    answer = prepared::answer(&[], lost.trailer(), command.len);
+                }
                 me.answer(name, answer, &mut Answers::default());
             }
         });
@@ -147,6 +150,23 @@ impl Association {
             }
             let told = "the deadline passed while the call waited for a medium, or for an engine to go on";
             ended.push((pending.name, prepared::answer(&[], trailer::simple(Outcome::Deadline, told), pending.len)));
+            false
+        });
+        for (name, answer) in ended {
+            self.answer(name, answer, &mut Answers::default());
+        }
+    }
+
+    /// Answers Function Calls that use what their host may not use any more.
+    pub(super) fn end_lost(self: &Arc<Self>) {
+        let mut ended = Vec::new();
+        self.lock().pending.retain_mut(|pending| {
+            let Some(lost) = pending.control.check_rights(&self.context) else { return true };
+            // As with one whose time is over.
+            if pending.writes && pending.begun {
+                return true;
+            }
+            ended.push((pending.name, prepared::answer(&[], lost.trailer(), pending.len)));
             false
         });
         for (name, answer) in ended {

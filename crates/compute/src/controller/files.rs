@@ -12,6 +12,7 @@ use crate::call::answer::{Piece, Problem, SHORT_LEN_MAX};
 use crate::call::control::Control;
 use crate::call::tags::{Effect, Waiter};
 use crate::call::trailer;
+use crate::call::used::Used;
 use crate::reactors::Name;
 use crate::schedule::quota::{Holding, PART_BYTES};
 use diskside_export::FileReply;
@@ -34,12 +35,13 @@ impl Association {
             Ok(room) => room,
             Err(no_room) => return self.effects_of(|tags| tags.refused(tag, waiter, Problem::busy(no_room))),
         };
-        let (me, cancel) = (Arc::clone(self), control.cancel.clone());
+        let (me, cancel, note) = (Arc::clone(self), control.cancel.clone(), Arc::clone(&control));
         let reply = move |reply: FileReply| {
             drop(holding);
             me.file_done(tag, &control, reply, room);
         };
-        let submitted = self.context.files.submit_unless(&cancel, request.args, REQUEST_LEN_MAX, reply);
+        let uses = |export| note.note([Used::Files(export)]);
+        let submitted = self.context.files.submit_unless(&cancel, request.args, REQUEST_LEN_MAX, uses, reply);
         self.effects_of(|tags| match submitted {
             Ok(()) => tags.accepted(tag, waiter, send_len),
             Err(malformed) => {

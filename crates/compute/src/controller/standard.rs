@@ -8,6 +8,8 @@ use diskside_sbpf::machine::CancelToken;
 
 use super::{Answers, Association, Command, guarded};
 use crate::call::answer::{Problem, SHORT_LEN_MAX};
+use crate::call::context::CallContext;
+use crate::call::control::Control;
 use crate::reactors::Name;
 use crate::schedule::pool::WorkClass;
 use crate::schedule::quota::{HostBytes, PART_BYTES};
@@ -20,25 +22,25 @@ pub(crate) struct Stops(Mutex<Vec<Stop>>);
 #[derive(Debug)]
 struct Stop {
     name: Name,
-    token: CancelToken,
+    control: Arc<Control>,
     /// When it is answered if no thread has it by then; `None`: one has.
     until: Option<Instant>,
 }
 
 impl Stops {
-    fn queued(&self, name: Name, until: Instant) -> CancelToken {
+    fn queued(&self, name: Name, until: Instant) -> Arc<Control> {
         self.add(name, Some(until))
     }
 
     /// A thread has the command, or will: it is answered when that is done.
     pub(super) fn taken(&self, name: Name) -> CancelToken {
-        self.add(name, None)
+        self.add(name, None).cancel.clone()
     }
 
-    fn add(&self, name: Name, until: Option<Instant>) -> CancelToken {
-        let token = CancelToken::new();
-        self.lock().push(Stop { name, token: token.clone(), until });
-        token
+    fn add(&self, name: Name, until: Option<Instant>) -> Arc<Control> {
+        let control = Arc::<Control>::default();
+        self.lock().push(Stop { name, control: Arc::clone(&control), until });
+        control
     }
 
     /// A thread has the command. False: it was answered.
@@ -54,12 +56,19 @@ impl Stops {
 
     /// Stops one command; one that is not there has ended.
     pub(crate) fn stop(&self, name: Name) {
-        self.lock().iter().filter(|stop| stop.name == name).for_each(|stop| stop.token.cancel());
+        self.lock().iter().filter(|stop| stop.name == name).for_each(|stop| stop.control.stop());
+    }
+
+    /// Stops those that use what their host may not use any more.
+    pub(crate) fn stop_lost(&self, context: &CallContext) {
+        self.lock().iter().for_each(|stop| {
+            stop.control.check_rights(context);
+        });
     }
 
     /// Stops all of them.
     pub(crate) fn stop_all(&self) {
-        self.lock().iter().for_each(|stop| stop.token.cancel());
+        self.lock().iter().for_each(|stop| stop.control.stop());
     }
 
     /// When the next one has waited for too long.
@@ -90,9 +99,9 @@ impl Association {
             Err(no_room) => return self.answer(name, Problem::busy(no_room).into(), here),
         };
         let until = Instant::now() + Standard::wait_max(&self.context.environment);
-        let cancel = self.stops.queued(name, until);
+        let control = self.stops.queued(name, until);
         self.arm(&mut self.lock());
-        let command = StandardCommand::new(sqe, admin, data, (cancel.clone(), until));
+        let command = StandardCommand::new(sqe, admin, data, (Arc::clone(&control), until));
         let memory = command.memory();
         let me = Arc::clone(self);
         let run = Box::new(move || {
@@ -101,7 +110,7 @@ impl Association {
             }
             let mut answer = guarded(|| Standard::run(&me.context, &command)).unwrap_or_else(Into::into);
             drop(command);
-            let len = answer.uncharged_len();
+            let (len, cancel) = (answer.uncharged_len(), &control.cancel);
             // The answer to an admin command does not wait for a host that reads nothing.
             if !admin && len > SHORT_LEN_MAX {
                 match me.context.hold_until(len + PART_BYTES, until, || cancel.is_cancelled(), || true) {
@@ -111,6 +120,9 @@ impl Association {
                 }
             }
             me.stops.end(name);
+            if let Some(lost) = control.lost() {
+                answer = lost.problem().into();
+            }
             me.answer(name, answer, &mut Answers::default());
         });
         if !self.context.submit(class, memory, run) {

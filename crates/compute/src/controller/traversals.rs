@@ -16,6 +16,7 @@ use crate::call::prepared;
 use crate::call::tags::{Effect, Tags, Waiter};
 use crate::call::trailer;
 use crate::call::traverse::{LANES_MAX, Lane, Progress, Running, Share, TraversePlan, WaitingCall, of_traverse};
+use crate::call::used::Lost;
 use crate::program::usage::InUse;
 use crate::reactors::Name;
 use crate::schedule::quota::{Holding, PART_BYTES};
@@ -40,6 +41,11 @@ impl Association {
         let mut effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
         let (started, class, memory) = (Instant::now(), plan.request.class, plan.memory());
         self.context.add(|statistics| &statistics.started, 1);
+        // Its result may wait here for its host, which may lose a right meanwhile.
+        if let Err(lost) = control.uses(&self.context, plan.used(&self.context)) {
+            effects.extend(self.effects_of(|tags| tags.ended(Instant::now(), tag, lost.trailer())));
+            return effects;
+        }
         // Without room for its result a thread runs it, which can wait.
         if let Ok(mut room) = self.context.host.account.hold(plan.scratch_len() + PART_BYTES)
             && let Some((result, trailer)) = plan.run_now(&self.context, started, share)
@@ -110,6 +116,7 @@ impl Association {
         plan: Arc<TraversePlan>,
         here: &mut Answers,
     ) {
+        let rights_version = self.context.rights.version();
         if let Err(problem) = plan.check(&self.context) {
             return self.answer(name, problem.into(), here);
         }
@@ -117,12 +124,12 @@ impl Association {
             Ok(in_use) => in_use,
             Err(status) => return self.answer(name, status.into(), here),
         };
-        here.waiting.push_back(WaitingCall { name, command, plan, arrived: now, in_use });
+        here.waiting.push_back(WaitingCall { name, command, plan, arrived: now, in_use, rights_version });
     }
 
     /// Begins a Call. One in memory continues beside others.
     fn begin_call(self: &Arc<Self>, call: WaitingCall, here: &mut Answers) {
-        let WaitingCall { name, command, plan, arrived, in_use } = call;
+        let WaitingCall { name, command, plan, arrived, in_use, rights_version } = call;
         if here.share.lanes_left <= here.lanes.ready() {
             return self.call_traversal_on_thread(name, command, plan, (arrived, in_use), here);
         }
@@ -130,14 +137,19 @@ impl Association {
         let fill = |args: &mut Vec<u8>| command.fill_args(&plan.request.args, args);
         match Running::begin(Arc::clone(&plan), &self.context, fill, deadline, &mut here.share) {
             None => self.call_traversal_on_thread(name, command, plan, (arrived, in_use), here),
-            Some((running, Progress::Goes)) => here.lanes.push(Lane { name, command, running, arrived, in_use }),
-            Some((running, ended)) => self.end_call(Lane { name, command, running, arrived, in_use }, &ended, here),
+            Some((running, Progress::Goes)) => {
+                here.lanes.push(Lane { name, command, running, arrived, in_use, rights_version });
+            }
+            Some((running, ended)) => {
+                self.end_call(Lane { name, command, running, arrived, in_use, rights_version }, &ended, here);
+            }
         }
     }
 
     /// Begins calls that wait, and takes steps until one has ended. False: nothing happened, since there is nothing to
     /// do, the share is used up, or none can take a step now.
     pub fn run_calls(self: &Arc<Self>, here: &mut Answers) -> bool {
+        self.end_lost_calls(here);
         let mut has_begun = false;
         while here.lanes.ready() < LANES_MAX
             && here.share.has_work()
@@ -155,7 +167,12 @@ impl Association {
 
     /// A call on this reactor has come to its end, here or as a whole.
     fn end_call(self: &Arc<Self>, lane: Lane, ended: &Progress, here: &mut Answers) {
-        let Lane { name, command, running, arrived, in_use } = lane;
+        if matches!(ended, Progress::Done | Progress::Failed(_))
+            && let Some(lost) = self.lost_since(lane.rights_version, &lane.running.plan)
+        {
+            return self.end_lost_call(lane, &lost, here);
+        }
+        let Lane { name, command, running, arrived, in_use, .. } = lane;
         let (has_ended, trailer) = match ended {
             Progress::Done => (true, None),
             Progress::Failed(error) => (true, Some(of_traverse(error))),
@@ -182,6 +199,34 @@ impl Association {
         here.calls += 1;
         self.context.add(|statistics| &statistics.prepared_calls, 1);
         self.answer(name, answer, here);
+    }
+
+    /// Ends calls that use what their host may not use any more. One that waits for a read is found when that has ended.
+    fn end_lost_calls(self: &Arc<Self>, here: &mut Answers) {
+        let version = self.context.rights.version();
+        if std::mem::replace(&mut here.rights_version, version) == version {
+            return;
+        }
+        for (lane, lost) in here.lanes.take_lost(|lane| self.lost_since(lane.rights_version, &lane.running.plan)) {
+            self.end_lost_call(lane, &lost, here);
+        }
+    }
+
+    fn end_lost_call(&self, lane: Lane, lost: &Lost, here: &mut Answers) {
+        let plan = lane.running.give_back();
+        if let Some(runs) = &plan.runs {
+            runs.ended(&lost.trailer());
+        }
+        here.calls += 1;
+        self.context.add(|statistics| &statistics.prepared_calls, 1);
+        self.answer(lane.name, prepared::answer(&[], lost.trailer(), lane.command.len), here);
+    }
+
+    /// Why a call may not continue that began when its host's rights had this version.
+    fn lost_since(&self, rights_version: u64, plan: &TraversePlan) -> Option<Lost> {
+        let used = || plan.used(&self.context);
+        let has_changed = self.context.rights.version() != rights_version;
+        has_changed.then(used)?.iter().find_map(|used| used.lost(&self.context))
     }
 
     /// Ends calls that have waited for a medium for too long.

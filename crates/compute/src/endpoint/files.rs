@@ -15,7 +15,10 @@ use diskside_engine::{ChunkCodecs, Codec, ReadAt, ReadAtError, ReadError, ReadSt
 
 use diskside_wire::function::{CompressedBy, Decompression};
 
+use crate::call::context::CallContext;
+use crate::call::control::Control;
 use crate::call::input::InputQueue;
+use crate::call::used::{Lost, Used};
 use diskside_export::{FileError, FileSession, FileSource, Found, SHORT_FILE_LEN_MAX, Statx};
 use diskside_volume::blocking::Reads;
 
@@ -31,7 +34,8 @@ const STREAM_BYTES: usize = 64 << 10;
 
 /// The sources of a call that names files by their paths.
 pub(crate) struct FilesByPath {
-    files: FileSession,
+    context: Arc<CallContext>,
+    control: Arc<Control>,
     paths: Arc<InputQueue>,
     /// How a file is read that is opened in its turn.
     read: Box<dyn Fn(FileSource, Range<u64>) -> Arc<dyn ReadAt> + Send + Sync>,
@@ -97,7 +101,7 @@ impl FilesByPath {
         2 * (BATCH_BYTES + SHORT_FILE_LEN_MAX + BATCH_FILES * PATH_LEN_MAX) as u64 + 2 * STREAM_BYTES as u64;
 
     pub(crate) fn new(
-        files: &FileSession,
+        (context, control): (&Arc<CallContext>, &Arc<Control>),
         paths: Arc<InputQueue>,
         read: impl Fn(FileSource, Range<u64>) -> Arc<dyn ReadAt> + Send + Sync + 'static,
         reads: Arc<Reads>,
@@ -105,8 +109,9 @@ impl FilesByPath {
         kept: Kept,
         turns: Arc<dyn Turns>,
     ) -> Self {
-        let (files, read, state) = (files.clone(), Box::new(read), Mutex::default());
-        Self { files, paths, read, reads, changed, kept, turns, state }
+        let (context, control) = (Arc::clone(context), Arc::clone(control));
+        let (read, state) = (Box::new(read), Mutex::default());
+        Self { context, control, paths, read, reads, changed, kept, turns, state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -150,11 +155,17 @@ impl FilesByPath {
             // A call that has ended waits for nothing.
             let _ = send.send(Batch { found, rest });
         };
-        match self.files.on_export_of(&export, look) {
+        match self.note(&export).and_then(|()| self.context.files.on_export_of(&export, look)) {
             Ok(()) => state.coming = Some(coming),
             Err(error) => state.found.push_back((first, Err(error))),
         }
         Ok(())
+    }
+
+    /// Notes the export that a path begins with, before anything of it is read.
+    fn note(&self, path: &[u8]) -> Result<(), FileError> {
+        let export = self.context.files.used_at(path)?;
+        self.control.uses(&self.context, [Used::Export(export)]).map_err(Lost::error)
     }
 
     fn decompressed(&self, source: Source, codec: Option<Codec>) -> Source {
@@ -273,7 +284,7 @@ impl Sources for FilesByPath {
                 Ok(Some(self.decompressed(Source::Bytes { name, bytes: bytes.into() }, codec)))
             }
             Found::Long => {
-                let file = self.files.open_source(&path).map_err(|error| read_error(&name, &error))?;
+                let file = self.context.files.open_source(&path).map_err(|error| read_error(&name, &error))?;
                 state.open = Some(file.clone());
                 let range = 0..file.len_bytes();
                 let asks = self.is_compressed(&[CompressedBy::Any, CompressedBy::AnyWithoutHeader]);
@@ -315,7 +326,7 @@ impl FilesByPath {
                 (None, Some(version))
             }
             Some(Found::Long) => {
-                let file = self.files.open_source(path).map_err(|error| read_error(&name, &error))?;
+                let file = self.context.files.open_source(path).map_err(|error| read_error(&name, &error))?;
                 let version = file.version();
                 (Some(file), Some(version))
             }

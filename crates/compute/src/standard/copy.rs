@@ -17,6 +17,7 @@ use super::state::Standard;
 use super::{MEMORY_GRANULARITY, StandardCommand, in_command};
 use crate::call::answer::{Answer, Problem};
 use crate::call::context::CallContext;
+use crate::call::used::Used;
 use diskside_volume::Volume;
 use diskside_volume::blocking::{Hold, VolumeReader, flush, write_blocks};
 use diskside_volume::guard::Mode;
@@ -39,7 +40,7 @@ impl Standard {
         }
         let place = self.range(start, len, MEMORY_GRANULARITY).map_err(in_command)?;
         match sqe.copy_format() {
-            2 | 3 => self.copy_from_volumes(context, (place, *until), entries(data, sqe)?),
+            2 | 3 => self.copy_from_volumes(context, command, place, entries(data, sqe)?),
             COPY_FORMAT_MEMORY => self.copy_within(place, *until, entries(data, sqe)?),
             _ => Err(Problem::in_command(49, "the descriptor format is 2h, 3h or 4h")),
         }
@@ -48,7 +49,8 @@ impl Standard {
     fn copy_from_volumes(
         &self,
         context: &CallContext,
-        (place, until): (Range<usize>, Instant),
+        command: &StandardCommand,
+        place: Range<usize>,
         sources: &[CopySourceEntry],
     ) -> Result<Answer, Problem> {
         let mut parts = Vec::with_capacity(sources.len());
@@ -58,6 +60,7 @@ impl Standard {
                 return Err(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT.dnr().into());
             }
             let volume = volume(context, nsid, Access::Read)?;
+            command.uses(context, Used::volume(&volume, Access::Read))?;
             let block = u64::from(volume.block_bytes);
             let len = u64::from(source.blocks()) * block;
             let end = source.slba.get().checked_mul(block).and_then(|offset| offset.checked_add(len));
@@ -66,10 +69,11 @@ impl Standard {
             parts.push((volume, end - len, len as usize));
         }
         check_sum(place.len() as u64, parts.iter().map(|(_, _, len)| *len as u64))?;
-        let mut guard = self.lock(&[place], until)?;
+        let mut guard = self.lock(&[place], command.until)?;
         let mut guarded = guard.parts();
         let mut rest = &mut *guarded[0];
         for (volume, offset, len) in parts {
+            command.check()?;
             let (part, behind) = rest.split_at_mut(len);
             rest = behind;
             let counters = Arc::clone(&volume.functions);
@@ -103,6 +107,7 @@ impl Standard {
     pub(crate) fn copy_to_volume(&self, context: &CallContext, command: &StandardCommand) -> Result<Answer, Problem> {
         let StandardCommand { sqe, data, until, .. } = command;
         let volume = volume(context, sqe.nsid(), Access::Write)?;
+        command.uses(context, Used::volume(&volume, Access::Write))?;
         let sources = self.sources(entries(data, sqe)?)?;
         let len: u64 = sources.iter().map(|source| source.len() as u64).sum();
         if len > COPY_LEN_MAX {
@@ -119,6 +124,7 @@ impl Standard {
         let offset = offset.ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
         let bytes = self.gather(&sources, *until)?;
         for (part, at) in bytes.chunks(HOLD_BYTES).zip((offset..).step_by(HOLD_BYTES)) {
+            command.check()?;
             let began = Instant::now();
             let _hold = Hold::of(&volume, at..at + part.len() as u64, Mode::Exclusive);
             if volume.is_removed() {

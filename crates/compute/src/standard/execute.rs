@@ -13,13 +13,14 @@ use super::sets::parse_ranges;
 use super::state::Standard;
 use crate::call::answer::{Answer, Problem};
 use crate::call::context::CallContext;
+use crate::call::used::Used;
 use crate::program::programs::ActiveProgram;
 
 impl Standard {
     /// Execute Program.
     pub(crate) fn execute(&self, context: &CallContext, standard: &StandardCommand) -> Result<Answer, Problem> {
         let compute = &context.environment;
-        let (command, data, cancel) = (standard.sqe.execution(), &standard.data, &standard.cancel);
+        let (command, data, cancel) = (standard.sqe.execution(), &standard.data, &standard.control.cancel);
         if command.rsid != 0 && command.ranges != 0 {
             return Err(Problem::in_command(10, "ranges are named by RSID or come with the command, not both"));
         }
@@ -28,6 +29,7 @@ impl Standard {
         let data = data.get(..data_len).ok_or_else(|| Problem::in_command(16, "there is less data than DLEN says"))?;
         let ActiveProgram { program, usage } = context.program(command.pind)?;
         let _in_use = usage.begin()?;
+        standard.uses(context, Used::program(&program.credentials()))?;
         let inline_len = command.ranges as usize * size_of::<MemoryRange>();
         let ranges = match command.rsid {
             0 if command.ranges <= super::sets::RANGES_MAX.into() && inline_len > data.len() => {
@@ -41,6 +43,9 @@ impl Standard {
         let function = self.functions.get(compute.engine.helpers(), &program)?;
         let (cparam1, cparam2) = (command.cparam1, command.cparam2);
         let state = if function.is_in_place() { state_of(context, cparam1, cparam2)? } else { None };
+        if let Some(state) = &state {
+            standard.uses(context, Used::State(state.clone()))?;
+        }
         let mut guard = self.lock(&places, standard.until)?;
         let ranges = guard.parts().into_iter().map(|part| (self.nsid, part)).collect();
         let deadline = Some(self.execution_max);

@@ -23,11 +23,12 @@ use diskside_nvme::controller::CommandSet;
 use diskside_nvme::wire::CSI_SLM;
 use diskside_nvme::wire::memory::{EXECUTE_PROGRAM, RANGE_SET_MANAGEMENT, memory_log, memory_opcode};
 use diskside_nvme::wire::{CommandEffects, Sqe, admin_opcode, nvm_opcode};
-use diskside_sbpf::machine::CancelToken;
 
 pub(crate) use self::state::Standard;
 use crate::call::answer::{Answer, Problem};
 use crate::call::context::CallContext;
+use crate::call::control::Control;
+use crate::call::used::{Lost, Used};
 use crate::environment::Environment;
 use crate::schedule::quota::HostBytes;
 
@@ -38,8 +39,8 @@ pub(crate) struct StandardCommand {
     admin: bool,
     /// Data from the host.
     data: HostBytes,
-    /// Pulled when nobody wants its answer any more.
-    cancel: CancelToken,
+    /// Stops it: nobody wants its answer any more, or its host lost a right.
+    control: Arc<Control>,
     /// When all its waits are over: for a thread, for memory, and for room for its answer.
     until: Instant,
 }
@@ -56,8 +57,18 @@ pub(crate) const ADMIN_COMMANDS: &[(u8, u32)] = &[(RANGE_SET_MANAGEMENT, 0)];
 pub(crate) const LOG_PAGES: [u8; 3] = [memory_log::PROGRAMS, memory_log::PROGRAM_TYPES, memory_log::RANGE_SETS];
 
 impl StandardCommand {
-    pub(crate) fn new(sqe: Box<Sqe>, admin: bool, data: HostBytes, (cancel, until): (CancelToken, Instant)) -> Self {
-        Self { sqe, admin, data, cancel, until }
+    pub(crate) fn new(sqe: Box<Sqe>, admin: bool, data: HostBytes, (control, until): (Arc<Control>, Instant)) -> Self {
+        Self { sqe, admin, data, control, until }
+    }
+
+    /// It is about to use this, if its host still may.
+    fn uses(&self, context: &CallContext, used: Used) -> Result<(), Problem> {
+        self.control.uses(context, [used]).map_err(Lost::problem)
+    }
+
+    /// Whether it may continue with the next of several parts.
+    fn check(&self) -> Result<(), Problem> {
+        if self.control.cancel.is_cancelled() { Err(Status::COMMAND_ABORT_REQUESTED.into()) } else { Ok(()) }
     }
 
     /// Bytes that it takes while it runs, beside its data.
@@ -100,8 +111,11 @@ impl Standard {
         let Some(standard) = context.memory() else { return Status::INVALID_OPCODE.dnr().into() };
         let StandardCommand { sqe, admin, data, .. } = command;
         // Its host went away while it was queued.
-        if command.cancel.is_cancelled() {
+        if command.control.cancel.is_cancelled() {
             return Status::COMMAND_ABORT_REQUESTED.into();
+        }
+        if let Err(problem) = command.uses(context, Used::Memory(Arc::clone(standard))) {
+            return problem.into();
         }
         let done = if *admin {
             standard.admin(context, sqe, data)

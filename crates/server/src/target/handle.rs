@@ -313,6 +313,10 @@ impl Handle {
         shared.rights.set(grants);
         let (grants, volumes, quotas) = (shared.rights.now(), Arc::clone(&shared.volumes), Arc::clone(&shared.quotas));
         shared.subsystem.set_visibility(Arc::new(Granted { grants, volumes, quotas }));
+        // Exports that are not served any more were withdrawn before.
+        if let Some(compute) = &shared.compute {
+            compute.rights_changed();
+        }
     }
 
     /// Replaces how much hosts may take, also those that are connected: what they have they keep.

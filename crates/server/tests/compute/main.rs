@@ -40,5 +40,6 @@ mod traversals;
 mod unread;
 mod vanish;
 mod waiting;
+mod withdrawn;
 mod writes;
 mod wrong;

@@ -3,9 +3,11 @@
 use std::time::Instant;
 
 use diskside_nvme::Status;
+use diskside_wire::function::{FunctionKind, Outcome, Trailer};
 
 use super::{ABANDONED, CLOSED_MAX, Effect, Ending, Open, Phase, Receive, SendPart, Tags, Waiter};
 use crate::call::answer::Answer;
+use crate::call::control::Control;
 
 impl<W: Copy + PartialEq> Tags<W> {
     /// When [`handle_timeout`](Self::handle_timeout) wants to be called: at the earliest when a wait may end.
@@ -55,15 +57,30 @@ impl<W: Copy + PartialEq> Tags<W> {
     pub(crate) fn drop_tag(&mut self, now: Instant, tag: u64) {
         self.stop(tag);
         let Some(open) = self.open.get_mut(&tag) else { return };
-        open.result.clear();
-        open.result_end = open.result_start;
-        open.dropped = true;
+        open.drop_result();
         open.touched = now;
         if open.phase != Phase::Running && open.phase != Phase::Starting {
             if let Some(open) = self.open.remove(&tag) {
                 self.end_open(open, &|_| Answer::ended());
             }
             self.close(tag, Ending::Told);
+        }
+    }
+
+    /// Hosts may have lost rights. Of calls that lack one, nothing of the result is handed out any more but the trailer, which says
+    /// so; `is_lost` has stopped them.
+    pub(crate) fn drop_lost(&mut self, is_lost: impl Fn(&Control) -> bool) {
+        let lost = self.open.iter().filter(|(_, open)| is_lost(&open.control));
+        let tags: Vec<u64> = lost.map(|(tag, _)| *tag).collect();
+        for tag in tags {
+            let Some(open) = self.open.get_mut(&tag) else { continue };
+            if let Some(mut trailer) = open.trailer.take() {
+                open.tell_lost(&mut trailer);
+                open.trailer = Some(trailer);
+            }
+            open.drop_result();
+            open.input.close();
+            self.serve(tag);
         }
     }
 
@@ -183,6 +200,24 @@ impl<W: Copy + PartialEq> Tags<W> {
         }
         for (tag, receive) in partial {
             self.hand_out(tag, &receive, true);
+        }
+    }
+}
+
+impl<W> Open<W> {
+    /// Hands out nothing more of the result.
+    fn drop_result(&mut self) {
+        self.result.clear();
+        self.result_end = self.result_start;
+        self.dropped = true;
+    }
+
+    /// Has the trailer say that the host lost a right, if it did. A file operation that was done and has no result stays done.
+    pub(super) fn tell_lost(&self, trailer: &mut Trailer) {
+        let is_done = self.kind == FunctionKind::File && trailer.outcome == Outcome::Ok && trailer.result_len == 0;
+        if let Some(lost) = self.control.lost().filter(|_| !is_done) {
+            lost.replace(trailer);
+            trailer.result_len = self.result_start;
         }
     }
 }

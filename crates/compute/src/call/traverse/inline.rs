@@ -110,6 +110,8 @@ pub(crate) struct WaitingCall {
     pub(crate) plan: Arc<TraversePlan>,
     pub(crate) arrived: Instant,
     pub(crate) in_use: InUse,
+    /// The version of its host's rights when they were looked at.
+    pub(crate) rights_version: u64,
 }
 
 /// A Call that runs beside others.
@@ -120,6 +122,8 @@ pub(crate) struct Lane {
     pub(crate) running: Running,
     pub(crate) arrived: Instant,
     pub(crate) in_use: InUse,
+    /// As of the call that waited.
+    pub(crate) rights_version: u64,
 }
 
 impl Bench {

@@ -8,6 +8,7 @@ use slab::Slab;
 
 use super::reads::{AwaitedRead, CallId, Outbox, ReadId};
 use super::{Lane, Progress};
+use crate::call::used::Lost;
 use crate::reactors::Name;
 use crate::schedule::turn_share::Share;
 
@@ -95,6 +96,13 @@ impl Lanes {
         let waiting = self.all.iter().filter(|(_, lane)| lane.running.waits);
         self.look_at = waiting.filter_map(|(_, lane)| lane.running.deadline()).min();
         late
+    }
+
+    /// Takes those whose host lost a right, with what it was.
+    pub(crate) fn take_lost(&mut self, lost: impl Fn(&Lane) -> Option<Lost>) -> Vec<(Lane, Lost)> {
+        let found: Vec<_> = self.all.iter().filter_map(|(place, lane)| Some((place, lost(lane)?))).collect();
+        self.ready.retain(|ready| !found.iter().any(|(place, _)| place == ready));
+        found.into_iter().map(|(place, lost)| (self.all.remove(place), lost)).collect()
     }
 
     /// Takes the call of this command.
