@@ -183,7 +183,7 @@ pub enum AuthError {
     /// It took too long.
     #[error("it was not over in time")]
     Timeout,
-    /// Another connection has this queue's identifier meanwhile, or the controller is not ready any more.
-    #[error("the queue cannot be admitted any more")]
+    /// The host has no such controller that takes I/O queues, or another connection has this queue's identifier.
+    #[error("the queue cannot be admitted: its controller is not there or not ready, or has such a queue")]
     QueueGone,
 }

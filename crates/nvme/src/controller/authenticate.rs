@@ -6,8 +6,8 @@ use crate::auth::{AuthError, Done, Received, Sent};
 use crate::status::Status;
 
 use super::command::Command;
-use super::connection::{Connection, ConnectionError, State};
-use super::execute::CSS_ALL;
+use super::connection::{Connection, ConnectionError, Link, State};
+use super::execute::{CSS_ALL, Claim};
 use super::request::{MediumId, Operation, Request, Tag};
 use super::slots::Sink;
 
@@ -105,28 +105,40 @@ impl Connection {
     /// The host is who it says: the queue takes commands. One that authenticated again continues as before.
     fn admit(&mut self, now: Instant) {
         self.authentication_deadline = None;
-        let Some(link) = self.link.as_mut().filter(|link| !link.authenticated) else { return };
-        let controller = &link.controller;
-        link.place = controller.subsystem.place(&controller.host);
-        if link.place.is_none() {
-            return self.end(Some(ConnectionError::TooMany), State::Draining);
-        }
-        if link.queue_id == 0 {
-            controller.set_authenticated();
+        let Some(mut link) = self.link.take_if(|link| !link.authenticated) else { return };
+        link.place = link.controller.subsystem.place(&link.controller.host);
+        let admitted = if link.place.is_none() {
+            Err(ConnectionError::TooMany)
+        } else if link.queue_id == 0 {
+            link.controller.set_authenticated();
+            Ok(())
         } else {
-            // Much may have changed since Connect, which took no place for this queue.
-            let is_admitted = controller.is_ready()
-                && !controller.is_closed()
-                && controller.add_queue(link.queue_id, self.waker.clone(), link.close.clone());
-            if !is_admitted {
-                return self.end(Some(ConnectionError::Authentication(AuthError::QueueGone)), State::Draining);
-            }
-            link.all_command_sets = controller.cc().css() == CSS_ALL;
+            self.join(&mut link)
+        };
+        let link = self.link.insert(link);
+        if let Err(error) = admitted {
+            return self.end(Some(error), State::Draining);
         }
         link.authenticated = true;
         if let Some(link) = self.link.as_ref().filter(|link| link.queue_id == 0) {
             self.deadline = Some(now + self.keep_alive(link));
         }
+    }
+
+    /// An I/O queue whose host has proved who it is becomes one of the controller that Connect named.
+    fn join(&self, link: &mut Link) -> Result<(), ConnectionError> {
+        let gone = ConnectionError::Authentication(AuthError::QueueGone);
+        let named = link.controller.clone();
+        let claim = Claim { cntlid: named.cntlid, host: &named.host, host_id: &named.host_id };
+        let controller = self.controller_of(&named.subsystem, claim).map_err(|_| gone.clone())?;
+        if !controller.add_queue(link.queue_id, self.waker.clone(), link.close.clone()) {
+            return Err(gone);
+        }
+        link.all_command_sets = controller.cc().css() == CSS_ALL;
+        link.namespaces = named.subsystem.snapshot_for(&controller);
+        link.counters = controller.add_counters();
+        link.controller = controller;
+        Ok(())
     }
 
     /// It did not prove it: what is to be said is sent, then the connection is closed.

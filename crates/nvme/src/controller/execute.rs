@@ -22,7 +22,7 @@ use super::io::{self, Context};
 use super::request::{MediumId, Operation, OtherCommand, Request};
 use super::shared::{AbortOrder, Controller, Standing};
 use super::slots::{Sink, Stage};
-use super::subsystem::{ADMIN_ENTRIES_MAX, Admission, Arrival};
+use super::subsystem::{ADMIN_ENTRIES_MAX, Admission, Arrival, Subsystem};
 use super::{features, logs};
 
 /// The longest wait for ready, in units of 500 ms: it takes no time at all, and 10 s are what hosts are used to.
@@ -431,35 +431,28 @@ impl Connection {
             if subsystem.is_discovery() || queue_id > subsystem.config.io_queues_max {
                 return Err(in_command(at::QUEUE_ID));
             }
-            let found = subsystem.controller(data.controller_id.get()).filter(|found| !found.is_closed());
-            let controller = found.ok_or(in_data(at::CONTROLLER_ID))?;
-            // The name of a host that gave none is made of its identifier.
-            if controller.host_id != data.host_id {
-                return Err(in_data(at::HOST_ID));
-            }
-            if controller.host != host {
-                return Err(in_data(at::HOST_NQN));
-            }
-            if !controller.is_authenticated() || controller.awaits_channel() {
+            let claim = Claim { cntlid: data.controller_id.get(), host: &host, host_id: &data.host_id };
+            let (of, waker) = (subsystem.clone(), self.waker.clone());
+            if !must_prove {
+                let controller = self.controller_of(&subsystem, claim)?;
+                if !controller.add_queue(queue_id, waker, close.clone()) {
+                    return Err((Status::INVALID_QUEUE_IDENTIFIER, None));
+                }
+                let all_command_sets = controller.cc().css() == CSS_ALL;
+                (controller, all_command_sets)
+            } else if must_concatenate {
+                // I/O queues come over the channel that the admin queue's authentication made the key of.
                 return Err((Status::AUTHENTICATION_REQUIRED, None));
+            } else {
+                // Any answer about the controller would be one to anybody who knows the host's name: until it has
+                // proved that it is this host, the queue is one of a controller that nobody else knows.
+                let cntlid = claim.cntlid;
+                let stand_in = Controller::new(cntlid, host, data.host_id, of, 0, waker, Standing::Unproved);
+                (Arc::new(stand_in), false)
             }
-            if !controller.is_ready() {
-                return Err((Status::COMMAND_SEQUENCE_ERROR, None));
-            }
-            // A queue whose host is still to prove itself takes nobody's place.
-            let is_free = match must_prove {
-                false => controller.add_queue(queue_id, self.waker.clone(), close.clone()),
-                true => !controller.has_queue(queue_id),
-            };
-            if !is_free {
-                return Err((Status::INVALID_QUEUE_IDENTIFIER, None));
-            }
-            let all_command_sets = controller.cc().css() == CSS_ALL;
-            (controller, all_command_sets)
         };
         let authentication = keys.map(|(keys, accepted, concatenation)| {
             let names = auth::Names { host: controller.host.clone(), subsystem: subsystem_nqn };
-            // I/O queues come over the channel that the admin queue's authentication made the key of.
             let concatenation = if queue_id == 0 { concatenation } else { Concatenation::Never };
             Box::new(auth::Controller::new(names, keys, accepted).concatenating(concatenation))
         });
@@ -479,6 +472,41 @@ impl Connection {
             place,
         })
     }
+
+    /// The controller of which an I/O queue wants to be, if it may.
+    pub(super) fn controller_of(
+        &self,
+        subsystem: &Subsystem,
+        claim: Claim<'_>,
+    ) -> Result<Arc<Controller>, (Status, Option<ConnectError>)> {
+        let in_data = |offset| (Status::CONNECT_INVALID_PARAMETERS, Some(ConnectError::InData(offset)));
+        let found = subsystem.controller(claim.cntlid).filter(|found| !found.is_closed());
+        // A controller of this process's own host has no bounds, so no connection from outside is one of its queues.
+        let found = found.filter(|found| found.trusted == self.config.trusted);
+        let controller = found.ok_or(in_data(at::CONTROLLER_ID))?;
+        // The name of a host that gave none is made of its identifier.
+        if controller.host_id != *claim.host_id {
+            return Err(in_data(at::HOST_ID));
+        }
+        if controller.host != *claim.host {
+            return Err(in_data(at::HOST_NQN));
+        }
+        if !controller.is_authenticated() || controller.awaits_channel() {
+            return Err((Status::AUTHENTICATION_REQUIRED, None));
+        }
+        if !controller.is_ready() {
+            return Err((Status::COMMAND_SEQUENCE_ERROR, None));
+        }
+        Ok(controller)
+    }
+}
+
+/// What an I/O queue says of the controller that it belongs to.
+#[derive(Clone, Copy)]
+pub(super) struct Claim<'a> {
+    pub(super) cntlid: u16,
+    pub(super) host: &'a Nqn,
+    pub(super) host_id: &'a [u8; 16],
 }
 
 /// Dword 0 of the answer to Abort: bit 0 is set if the command was not aborted (Base 5.1.1).

@@ -294,11 +294,6 @@ impl Controller {
         true
     }
 
-    /// Whether an I/O queue has this identifier.
-    pub(super) fn has_queue(&self, qid: u16) -> bool {
-        lock(&self.state).queues.contains_key(&qid)
-    }
-
     /// Whether any I/O queue is connected.
     pub(super) fn has_queues(&self) -> bool {
         !lock(&self.state).queues.is_empty()

@@ -4,9 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use diskside_nvme::auth::{
-    Accepted, Concatenation, Controller, Credentials, Explanation, Group, Hash, Host, Policy, Received, Sent, Step,
+    Accepted, AuthError, Concatenation, Controller, Credentials, Explanation, Group, Hash, Host, Policy, Received,
+    Sent, Step,
 };
-use diskside_nvme::controller::ChannelKind;
+use diskside_nvme::controller::{ChannelKind, ConnectionError};
 use diskside_nvme::wire::{AUTHENTICATION_REQUIRED, CONCATENATION_REQUIRED, Sqe, cns};
 use diskside_nvme::{Nqn, Status};
 
@@ -50,7 +51,7 @@ fn keys_of(
                 other => panic!("there is a message: {other:?}"),
             },
             Step::Compute(work) => host.computed(work.run(&mut random)),
-            Step::Failed(diskside_nvme::auth::AuthError::Theirs(explanation)) => return Err(explanation),
+            Step::Failed(AuthError::Theirs(explanation)) => return Err(explanation),
             Step::Failed(error) => panic!("{error}"),
             Step::Authenticated => {
                 let [ours, theirs] =
@@ -173,9 +174,15 @@ fn in_the_clear_there_is_the_controller_and_nothing_else() {
             let answer = queue.command(&mut target, now, sqe, With::Nothing).unwrap();
             assert!(answer.status.is(Status::AUTHENTICATION_REQUIRED), "{answer:?}");
         }
+        // No I/O queue: at once where a channel is due, otherwise once it has authenticated.
         let mut io = Queue::new(&mut target, now);
         let answer = io.connect(&mut target, now, 1, Some(cntlid), &identity());
-        assert!(answer.status.is(Status::AUTHENTICATION_REQUIRED), "no I/O queue: {answer:?}");
+        if channel_required {
+            assert!(answer.status.is(Status::AUTHENTICATION_REQUIRED), "{answer:?}");
+        } else {
+            io.authenticate(&mut target, now, Host::new(names(), credentials(false), 0), |_, _| {}).unwrap();
+            assert_eq!(io.connection.error(), Some(&ConnectionError::Authentication(AuthError::QueueGone)));
+        }
 
         // Over the channel it needs no more proof, and may make another key.
         assert!(psk.identity.contains(identity().nqn.as_str()));
@@ -189,6 +196,11 @@ fn in_the_clear_there_is_the_controller_and_nothing_else() {
         io.connection.set_channel(names(), ChannelKind::Generated);
         let connected = io.connect(&mut target, now, 1, Some(answer.result as u16), &identity());
         assert!(connected.status.is_success() && connected.result & AUTHENTICATION_REQUIRED == 0);
+        if channel_required {
+            let mut plain = Queue::new(&mut target, now);
+            let refused = plain.connect(&mut target, now, 2, Some(answer.result as u16), &identity());
+            assert!(refused.status.is(Status::AUTHENTICATION_REQUIRED), "no queue in the clear: {refused:?}");
+        }
         admin.authenticate(&mut target, now, Host::new(names(), credentials(false), 9), |_, _| {}).unwrap();
         assert!(admin.connection.take_generated().is_none(), "the host did not want one");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use diskside_nvme::auth::Policy;
+use diskside_nvme::auth::{AuthError, Names, Policy};
 use diskside_nvme::controller::{
     Access, BlockSize, ConnectionError, Namespace, Place, State, SubsystemConfig, Visibility,
 };
@@ -254,30 +254,61 @@ fn one_message_is_worked_on_at_a_time() {
     assert!(target.subsystem.controllers().is_empty());
 }
 
+/// Connect of an I/O queue told anybody who knew a host's name which controllers it had, by different statuses, before any
+/// proof. Now all of them get the same answer, and queues that may not be there end once their host has proved itself.
 #[test]
 fn io_queues_of_others_are_refused() {
     let now = Instant::now();
     let mut target = target();
-    let mut admin = Queue::new(&mut target, now);
-    let cntlid = admin.connect(&mut target, now, 0, None, &identity()).result as u16;
-    let mut io = Queue::new(&mut target, now);
-    let answer = io.connect(&mut target, now, 1, Some(cntlid), &identity());
-    assert_eq!(answer.status, Status::AUTHENTICATION_REQUIRED.dnr(), "its admin queue has not authenticated");
-
-    admin.authenticate(&mut target, now, host_of(names(), false), |_, _| {}).unwrap();
-    enable(&mut admin, &mut target, now);
-    let other_id = HostIdentity { id: [8; 16], ..identity() };
-    let answer = Queue::new(&mut target, now).connect(&mut target, now, 1, Some(cntlid), &other_id);
-    assert_eq!(answer.status, Status::CONNECT_INVALID_PARAMETERS.dnr());
     let other = HostIdentity { nqn: Nqn::new("nqn.2026-01.test:other").unwrap(), ..identity() };
-    let answer = Queue::new(&mut target, now).connect(&mut target, now, 1, Some(cntlid), &other);
-    assert_eq!(answer.status, Status::CONNECT_INVALID_HOST.dnr());
-    // Another host with a key of its own is not the one whose controller it is.
+    let other_names = Names { host: other.nqn.clone(), ..names() };
     let mut two = policy();
     two.hosts.insert(other.nqn.clone(), super::host_keys());
     target.subsystem.set_authentication(two);
-    let answer = Queue::new(&mut target, now).connect(&mut target, now, 1, Some(cntlid), &other);
+    let refused = |target: &mut Target, qid, cntlid, identity: &HostIdentity, names: &Names| {
+        let mut io = Queue::new(target, now);
+        let answer = io.connect(target, now, qid, Some(cntlid), identity);
+        let expected = u64::from(cntlid) | AUTHENTICATION_REQUIRED;
+        assert_eq!((answer.status, answer.result), (Status::SUCCESS, expected), "{qid} of {cntlid}");
+        io.authenticate(target, now, host_of(names.clone(), false), |_, _| {}).unwrap();
+        let gone = ConnectionError::Authentication(AuthError::QueueGone);
+        assert_eq!((io.connection.is_authenticated(), io.connection.error()), (false, Some(&gone)));
+    };
+    let mut admin = Queue::new(&mut target, now);
+    let cntlid = admin.connect(&mut target, now, 0, None, &identity()).result as u16;
+    // Its admin queue has not authenticated, then it is not ready.
+    refused(&mut target, 1, cntlid, &identity(), &names());
+    admin.authenticate(&mut target, now, host_of(names(), false), |_, _| {}).unwrap();
+    refused(&mut target, 1, cntlid, &identity(), &names());
+    enable(&mut admin, &mut target, now);
+    // There is none of this number; this is not its host's identifier; and this is another host, with a key of its own.
+    refused(&mut target, 1, cntlid + 1, &identity(), &names());
+    refused(&mut target, 1, cntlid, &HostIdentity { id: [8; 16], ..identity() }, &names());
+    refused(&mut target, 1, cntlid, &other, &other_names);
+    let mut own = Queue::new(&mut target, now);
+    own.connect(&mut target, now, 1, Some(cntlid), &identity());
+    own.authenticate(&mut target, now, host_of(names(), false), |_, _| {}).unwrap();
+    assert!(own.connection.is_authenticated());
+    refused(&mut target, 1, cntlid, &identity(), &names());
+    assert_eq!(target.subsystem.controllers()[0].io_queues, [1]);
+}
+
+/// A connection from outside that gave the name and identifier of the target's own host became a queue of its controller,
+/// for which no grants hold.
+#[test]
+fn no_queue_from_outside_joins_a_controller_of_the_process_itself() {
+    let now = Instant::now();
+    let mut target = target();
+    target.subsystem.set_authentication(Policy::open());
+    let mut admin = Queue::trusted(&mut target, now);
+    let cntlid = admin.connect(&mut target, now, 0, None, &identity()).result as u16;
+    enable(&mut admin, &mut target, now);
+    let mut outside = Queue::new(&mut target, now);
+    let answer = outside.connect(&mut target, now, 1, Some(cntlid), &identity());
     assert_eq!(answer.status, Status::CONNECT_INVALID_PARAMETERS.dnr());
+    assert!(
+        Queue::trusted(&mut target, now).connect(&mut target, now, 1, Some(cntlid), &identity()).status.is_success()
+    );
 }
 
 /// Anybody who knows a host's name and identifier, which are not secret, could otherwise keep it from its queues.

@@ -1,11 +1,12 @@
 //! A queue whose host is the test: each command goes out as it is, and what comes back is seen.
 
 use diskside_nvme::auth::{Host, Names, Step};
-use diskside_nvme::controller::{Connection, Operation, Request};
+use diskside_nvme::controller::{Connection, ConnectionConfig, Operation, Request};
 use diskside_nvme::host::HostIdentity;
 use diskside_nvme::pdu::{Decoder, Digests, Encoder, Header, Payload, Role, Step as Pdu};
 use diskside_nvme::wire::{CONTROLLER_ID_DYNAMIC, ConnectData, IcReq, Sgl, Sqe};
 use diskside_nvme::{Nqn, Segment, Status, Transmit};
+use std::task::Waker;
 use std::time::Instant;
 use zerocopy::IntoBytes;
 
@@ -43,7 +44,17 @@ pub enum With<'a> {
 impl Queue {
     /// A connection that has said ICReq.
     pub fn new(target: &mut Target, now: Instant) -> Self {
-        let connection = target.accept(now);
+        Self::of(target.accept(now), target, now)
+    }
+
+    /// One of a host that is part of the target's own process.
+    pub fn trusted(target: &mut Target, now: Instant) -> Self {
+        let config = ConnectionConfig { trusted: true, ..ConnectionConfig::default() };
+        let connection = Connection::new(target.subsystems.clone(), config, Waker::noop().clone(), now);
+        Self::of(connection, target, now)
+    }
+
+    fn of(connection: Connection, target: &mut Target, now: Instant) -> Self {
         let decoder = Decoder::new(Role::Host, 0, u32::MAX);
         let mut queue = Self { connection, decoder, next_cid: 0, holds_work: false, work: Vec::new(), serves: false };
         queue.exchange(target, now, IcReq::new(false, false).as_bytes());
