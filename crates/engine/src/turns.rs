@@ -40,3 +40,11 @@ pub(crate) fn in_turn<T>(turns: Option<&dyn Turns>, work: impl FnOnce() -> T) ->
     turns.take(&mut || result = work.take().map(|work| work()));
     result.expect("a turn runs its work once")
 }
+
+/// Runs `wait`, which only waits, while others may compute, if anybody gives turns.
+pub(crate) fn out_of_turn<T>(turns: Option<&dyn Turns>, wait: impl FnOnce() -> T) -> T {
+    let Some(turns) = turns else { return wait() };
+    let (mut wait, mut result) = (Some(wait), None);
+    turns.away(&mut || result = wait.take().map(|wait| wait()));
+    result.expect("what is waited for is waited for once")
+}

@@ -3,12 +3,13 @@
 use diskside_engine::traverse::{
     MemoryList, Step, TraverseError, TraverseFault, TraverseFunction, TraverseRead, TraverseRequest, TraverseSource,
 };
-use diskside_engine::{Engine, LoadError, TierChoice, Traversal, TraverseLimits};
+use diskside_engine::{Engine, LoadError, OnMiss, TierChoice, Traversal, TraverseLimits, Turns};
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::asm::assemble;
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::machine::CancelToken;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 fn traversals(kind: Kind, text: &str, limits: TraverseLimits) -> [Traversal; 2] {
@@ -423,4 +424,72 @@ fn what_does_not_traverse_is_refused() {
     let image = Arc::new(assembly.into_image(Kind::Read, engine.helpers()).expect("links"));
     let error = TraverseFunction::from_image(&image, None, engine.helpers()).expect_err("it is of kind read");
     assert!(matches!(error, LoadError::NoTraversal { kind: "read", .. }), "{error}");
+}
+
+/// Counts what a traversal does in its turns, and knows whether it has one.
+#[derive(Debug, Default)]
+struct Counted {
+    has_turn: Mutex<bool>,
+    taken: AtomicU32,
+    paused: AtomicU32,
+    away: AtomicU32,
+}
+
+impl Turns for Counted {
+    fn take(&self, work: &mut dyn FnMut()) {
+        self.taken.fetch_add(1, Ordering::Relaxed);
+        *self.has_turn.lock().unwrap() = true;
+        work();
+        *self.has_turn.lock().unwrap() = false;
+    }
+
+    fn pause(&self) {
+        assert!(*self.has_turn.lock().unwrap());
+        self.paused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn away(&self, wait: &mut dyn FnMut()) {
+        self.away.fetch_add(1, Ordering::Relaxed);
+        *self.has_turn.lock().unwrap() = false;
+        wait();
+        *self.has_turn.lock().unwrap() = true;
+    }
+}
+
+/// A file for which a traversal may have to wait, and then has no turn.
+struct Slow(Vec<u8>, Arc<Counted>);
+
+impl TraverseSource for Slow {
+    fn read(&mut self, read: &TraverseRead) -> std::io::Result<&[u8]> {
+        assert!(!*self.1.has_turn.lock().unwrap(), "others compute meanwhile");
+        Ok(&self.0[read.offset as usize..][..read.len as usize])
+    }
+}
+
+/// Traversals took no turns: sixteen of one host computed beside the functions of all others, whatever its share was. Now
+/// one that a thread runs waits for its turn, and gives others theirs in long steps and while it reads.
+#[test]
+fn a_traversal_computes_in_turns() {
+    let spin = "
+        mov %r2, 0
+        again:
+        add %r2, 1
+        jlt %r2, 30000, again";
+    let engine = Engine::new(diskside_sbpf::helpers::standard());
+    let assembly = assemble(&format!("{spin}{FOLLOW}")).unwrap();
+    let image = Arc::new(assembly.into_image(Kind::Traverse, engine.helpers()).unwrap());
+    let function = TraverseFunction::from_image(&image, None, engine.helpers()).unwrap();
+    for tier in [Tier::Interpreter, Tier::Cranelift] {
+        let code = engine.code().get(function.program(), TierChoice::Only(tier), OnMiss::CallingThread).unwrap();
+        let turns = Arc::new(Counted::default());
+        let limits = TraverseLimits::default();
+        let mut traversal = Traversal::in_turns(&function, code, limits, Arc::clone(&turns) as Arc<dyn Turns>);
+        let first = [read(0, 8)];
+        let request = TraverseRequest { first: &first, files: &[64], input: &[], scratch_cap: 64, deadline: None };
+        let result = traversal.run(&request, &mut Slow(file(), Arc::clone(&turns))).unwrap();
+        assert_eq!(result, [2, 0, 0, 0, 0, 0, 0, 0]);
+        let count = |counter: &AtomicU32| counter.load(Ordering::Relaxed);
+        assert_eq!((count(&turns.taken), count(&turns.away)), (1, 3), "one turn, three reads");
+        assert!(count(&turns.paused) >= 3, "each step is long: {}", count(&turns.paused));
+    }
 }

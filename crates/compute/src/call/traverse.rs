@@ -321,7 +321,7 @@ impl TraversePlan {
             edges_max: if self.request.budget == 0 { TraverseLimits::default().edges_max } else { self.request.budget },
             ..TraverseLimits::default()
         };
-        let mut traversal = Traversal::new(&self.function, code, limits);
+        let mut traversal = Traversal::in_turns(&self.function, code, limits, turns);
         traversal.stop_with(control.cancel.clone());
         let mut source = Waiting { readers, buffer: Vec::new() };
         let ran = traversal.run(&self.request(args, &lens, deadline), &mut source).map(<[u8]>::to_vec);

@@ -1,6 +1,7 @@
 //! The driver for sources that can be read at once: memory, and local files.
 
 use super::{Step, Traversal, TraverseError, TraverseRead, TraverseRequest};
+use crate::turns::{Turns, in_turn, out_of_turn};
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -45,6 +46,18 @@ impl Traversal {
         request: &TraverseRequest<'_>,
         source: &mut impl TraverseSource,
     ) -> Result<&[u8], TraverseError> {
+        let turns = self.turns.clone();
+        in_turn(turns.as_deref(), || self.run_to_end(request, source, turns.as_deref()))?;
+        Ok(self.result())
+    }
+
+    fn run_to_end(
+        &mut self,
+        request: &TraverseRequest<'_>,
+        source: &mut impl TraverseSource,
+        turns: Option<&dyn Turns>,
+    ) -> Result<(), TraverseError> {
+        let turns = turns.filter(|_| source.may_wait());
         // Steps themselves look at the deadline as well, when they are long.
         let looks = if source.may_wait() { 1 } else { HOPS_BETWEEN_LOOKS };
         let mut step = self.start(request)?;
@@ -54,12 +67,12 @@ impl Traversal {
             }
             // One at a time: whatever is outstanding is fed in the order in which it was asked for.
             let read = self.take_read().expect("a traversal that is not done has reads to be made");
-            step = match source.read(&read) {
+            step = match out_of_turn(turns, || source.read(&read)) {
                 Ok(data) => self.feed(data)?,
                 Err(error) => return Err(self.read_failed(&error)),
             };
         }
-        Ok(self.result())
+        Ok(())
     }
 }
 

@@ -3,11 +3,12 @@
 use super::{
     Step, TraverseError, TraverseFault as Fault, TraverseFunction, TraverseLimits, TraverseRead, TraverseRequest,
 };
+use crate::turns::Turns;
 use crate::worker::source_line;
 use diskside_abi::context::{BpfXrp, DsTraverse, NEXT_MAX};
 use diskside_sbpf::activation::{Activation, ActivationOptions, Code, Limits, Mappings, Program};
 use diskside_sbpf::image::Kind;
-use diskside_sbpf::machine::CancelToken;
+use diskside_sbpf::machine::{CancelToken, Environment, NoEnvironment};
 use diskside_sbpf::region::RegionId;
 use diskside_sbpf::trap::TrapKind;
 use std::collections::VecDeque;
@@ -36,7 +37,26 @@ pub struct Traversal {
     edges_left: u64,
     deadline: Option<Instant>,
     cancel: Option<CancelToken>,
+    /// When it may compute; `None`: its driver sees to that.
+    pub(super) turns: Option<Arc<dyn Turns>>,
     result_len: usize,
+}
+
+/// Helpers with effects do nothing, as everywhere in traversals, but a long step gives others their turn.
+struct InTurns(Arc<dyn Turns>);
+
+impl Environment for InTurns {
+    fn log(&mut self, message: &[u8]) {
+        NoEnvironment.log(message);
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        NoEnvironment.now_ns()
+    }
+
+    fn pause(&mut self) {
+        self.0.pause();
+    }
 }
 
 /// The context of the program; writable memory of a program is aligned.
@@ -52,8 +72,33 @@ impl Traversal {
     /// A traversal by a function, run by this code.
     #[must_use]
     pub fn new(function: &TraverseFunction, code: Arc<dyn Code>, limits: TraverseLimits) -> Self {
+        Self::with(function, code, limits, None)
+    }
+
+    /// The same of one that computes in turns with others: [`run`](Self::run) waits for its turn, gives others theirs in
+    /// long steps, and keeps none while it reads.
+    #[must_use]
+    pub fn in_turns(
+        function: &TraverseFunction,
+        code: Arc<dyn Code>,
+        limits: TraverseLimits,
+        turns: Arc<dyn Turns>,
+    ) -> Self {
+        Self::with(function, code, limits, Some(turns))
+    }
+
+    fn with(
+        function: &TraverseFunction,
+        code: Arc<dyn Code>,
+        limits: TraverseLimits,
+        turns: Option<Arc<dyn Turns>>,
+    ) -> Self {
         let program = function.program();
-        let options = ActivationOptions { heap_quota_bytes: limits.heap_quota_bytes, ..ActivationOptions::default() };
+        let environment: Box<dyn Environment + Send> = match &turns {
+            Some(turns) => Box::new(InTurns(Arc::clone(turns))),
+            None => Box::new(NoEnvironment),
+        };
+        let options = ActivationOptions { heap_quota_bytes: limits.heap_quota_bytes, environment };
         let context = match program.entry().kind {
             Kind::Xrp => Context::Xrp(Box::new(Aligned(BpfXrp::new_zeroed()))),
             _ => Context::Traverse(Box::new(Aligned(DsTraverse::new_zeroed()))),
@@ -73,6 +118,7 @@ impl Traversal {
             edges_left: 0,
             deadline: None,
             cancel: None,
+            turns,
             result_len: 0,
         }
     }
