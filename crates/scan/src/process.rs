@@ -6,6 +6,7 @@ use crate::several::{OneFile, Several};
 pub use crate::to_child::Answer;
 use crate::to_child::ToChild;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
@@ -18,6 +19,8 @@ const PROGRAM: &str = "diskside-scan";
 const VARIABLE: &str = "DISKSIDE_SCAN";
 /// How long a process that says nothing is waited for before somebody is asked whether to continue.
 const LISTENING_NS: i64 = 20_000_000;
+/// The same of one that computes in turns with others.
+const TURN_NS: i64 = 4_000_000;
 
 /// Where the program is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -201,21 +204,59 @@ impl Scanning {
     /// # Errors
     /// There is no result, and why; the process has ended.
     pub fn next(&mut self, is_wanted: &mut dyn FnMut() -> bool) -> Result<Event, ScanError> {
-        loop {
-            let mut awaited = [PollFd::new(&self.from, PollFlags::IN)];
-            let timeout = Timespec { tv_sec: 0, tv_nsec: LISTENING_NS };
-            let heard = match poll(&mut awaited, Some(&timeout)) {
-                Err(rustix::io::Errno::INTR) => 0,
-                heard => heard.map_err(|errno| ScanError::Pipe(errno.into()))?,
-            };
-            if !is_wanted() {
-                self.stop();
-                return Err(ScanError::Stopped);
-            }
-            if heard > 0 {
-                break;
-            }
+        while !self.hears(LISTENING_NS, is_wanted)? {}
+        self.read()
+    }
+
+    /// The same of one that computes in turns with others: `pause` is called some hundred times a second while it says
+    /// nothing, and the process stands still meanwhile.
+    ///
+    /// # Errors
+    /// As [`next`](Self::next).
+    pub fn next_in_turn(
+        &mut self,
+        is_wanted: &mut dyn FnMut() -> bool,
+        pause: &mut dyn FnMut(),
+    ) -> Result<Event, ScanError> {
+        while !self.hears(TURN_NS, is_wanted)? {
+            self.hold();
+            pause();
+            self.resume();
         }
+        self.read()
+    }
+
+    /// Has it stand still until it may [continue](Self::resume).
+    pub fn hold(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// Has it continue.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    fn signal(&self, signal: Signal) {
+        // It may have ended already. It is not waited for before, so no other process has its number.
+        let _ = kill_process(Pid::from_child(&self.child), signal);
+    }
+
+    /// Whether it says something, within this time.
+    fn hears(&mut self, patience_ns: i64, is_wanted: &mut dyn FnMut() -> bool) -> Result<bool, ScanError> {
+        let mut awaited = [PollFd::new(&self.from, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: patience_ns };
+        let heard = match poll(&mut awaited, Some(&timeout)) {
+            Err(rustix::io::Errno::INTR) => 0,
+            heard => heard.map_err(|errno| ScanError::Pipe(errno.into()))?,
+        };
+        if !is_wanted() {
+            self.stop();
+            return Err(ScanError::Stopped);
+        }
+        Ok(heard > 0)
+    }
+
+    fn read(&mut self) -> Result<Event, ScanError> {
         match Frame::read(&mut self.from, To::Parent) {
             Ok(Frame::Output(bytes)) => Ok(Event::Output(bytes)),
             Ok(Frame::Read { offset, len }) if len as usize <= crate::READ_LEN_MAX => {
@@ -345,5 +386,45 @@ impl Drop for FormatJob {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frames::ReadsBy;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::time::{Duration, Instant};
+
+    fn state_of(pid: u32) -> char {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        stat.rsplit_once(") ").unwrap().1.chars().next().unwrap()
+    }
+
+    /// One that asked for no turn, because its file kept it busy, computed while others had theirs.
+    #[test]
+    fn a_process_that_says_nothing_stands_still_while_others_have_their_turn() {
+        let directory = tempfile::tempdir().unwrap();
+        let program = directory.path().join("busy");
+        std::fs::write(&program, "#!/bin/sh\nwhile :; do :; done\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let (reads_by, name, plan) = (ReadsBy::Requests, "a".into(), Vec::new());
+        let start = Start { reads_by, takes_turns: true, file_len: 1, memory_len: 64 << 20, name, plan };
+        let mut scanning = Program::at(program).start(&start, Source::Requests).unwrap();
+        let (pid, until, mut pauses) = (scanning.child.id(), Instant::now() + Duration::from_secs(60), 0);
+        let is_in = |wanted: &[char]| {
+            while !wanted.contains(&state_of(pid)) {
+                assert!(Instant::now() < until, "{}", state_of(pid));
+                std::thread::yield_now();
+            }
+        };
+        let mut is_wanted = || {
+            // The first look may come before the process has begun.
+            is_in(&['R', 'S']);
+            pauses += 1;
+            pauses <= 5
+        };
+        let ended = scanning.next_in_turn(&mut is_wanted, &mut || is_in(&['T']));
+        assert!(matches!(ended, Err(ScanError::Stopped)), "{ended:?}");
     }
 }

@@ -205,30 +205,38 @@ impl ScanJob {
         let told = |error: ScanError| Box::new(self.failed(file, until, error));
         let started = self.plan.program.start(&start, descriptor.map_or(Source::Requests, Source::Descriptor));
         let mut scanning = started.map_err(told)?;
-        let mut waits = false;
+        let mut stands = Stands::Computing;
         loop {
             let began = Instant::now();
             let mut event = None;
             let mut is_wanted = || !self.control.cancel.is_cancelled() && Instant::now() < until;
-            let mut listen = || event = Some(scanning.next(&mut is_wanted));
             // One that waits for a store computes nothing, and keeps no turn from others.
-            if waits {
-                listen();
+            if stands == Stands::Waiting {
+                event = Some(scanning.next(&mut is_wanted));
             } else {
-                turns.take(&mut listen);
+                if stands == Stands::Computing {
+                    scanning.hold();
+                }
+                // It computes only in its turns, however long its file keeps it from asking for the next one.
+                turns.take(&mut || {
+                    if stands == Stands::Computing {
+                        scanning.resume();
+                    }
+                    let granted = if stands == Stands::Asking { scanning.grant() } else { Ok(()) };
+                    event = Some(granted.and_then(|()| scanning.next_in_turn(&mut is_wanted, &mut || turns.pause())));
+                });
             }
             measured.running += began.elapsed();
             let sent = match event.expect("a turn runs its work once").map_err(told)? {
                 // Waiting for the host takes no turn from others.
                 Event::Output(bytes) => writer.write_all(&bytes),
                 Event::Waits => {
-                    waits = true;
-                    Ok(())
+                    stands = Stands::Waiting;
+                    continue;
                 }
                 Event::Turn => {
-                    waits = false;
-                    scanning.grant().map_err(told)?;
-                    Ok(())
+                    stands = Stands::Asking;
+                    continue;
                 }
                 Event::Read { .. } if start.reads_by == ReadsBy::Descriptor => {
                     return Err(told(ScanError::Garbage("it has the file, and asks for it")));
@@ -250,6 +258,9 @@ impl ScanJob {
                 },
             };
             sent.map_err(|error| Box::new(trailer::simple(Outcome::Media, &error.to_string())))?;
+            if stands == Stands::Asking {
+                stands = Stands::Computing;
+            }
         }
     }
 
@@ -277,6 +288,16 @@ impl ScanJob {
             other => simple(Outcome::Media, other.to_string()),
         }
     }
+}
+
+/// What the process of a scan does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stands {
+    Computing,
+    /// It waits for its turn.
+    Asking,
+    /// It waits for bytes, and then asks for its turn.
+    Waiting,
 }
 
 /// What a scan took.
