@@ -5,6 +5,10 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+use rustix::process::geteuid;
+
 /// A file that lines are to go to; none: they go nowhere.
 #[derive(Debug)]
 pub(crate) struct AuditFile(pub(super) Option<(PathBuf, File)>);
@@ -14,9 +18,10 @@ impl AuditFile {
     /// of root's becomes that of `user`, which the server becomes: the server opens it again at SIGHUP.
     pub(crate) fn open(path: Option<&Path>, user: Option<u32>) -> io::Result<Self> {
         let Some(path) = path else { return Ok(Self(None)) };
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+        let file = open_here(path)?;
         let found = file.metadata()?;
-        if let Some(user) = user.filter(|_| found.is_file() && found.uid() == 0) {
+        // With another name it may be a file that is not meant.
+        if let Some(user) = user.filter(|_| found.is_file() && found.uid() == 0 && found.nlink() == 1) {
             std::os::unix::fs::fchown(&file, Some(user), None)?;
         }
         if found.is_file() && found.permissions().mode() & 0o077 != 0 {
@@ -26,6 +31,26 @@ impl AuditFile {
             })?;
         }
         Ok(Self(Some((path.to_owned(), file))))
+    }
+}
+
+/// Opens the file, and not one to which somebody else may have made a link in its place: root would give it away.
+fn open_here(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    let no_link = OFlags::NOFOLLOW.bits() as i32;
+    match options.clone().custom_flags(no_link).open(path) {
+        Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
+            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+            let directory = directory.metadata()?;
+            let is_ours = directory.uid() == 0 || directory.uid() == geteuid().as_raw();
+            if !is_ours || directory.mode() & 0o022 != 0 {
+                let what = "it is a link, which somebody else may have made, as they may write its directory: name the file itself";
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
+            }
+            options.open(path)
+        }
+        opened => opened,
     }
 }
 
@@ -42,5 +67,29 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         AuditFile::open(Some(&path), None).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+    }
+    /// A link from the audit file's name to a file of root's, which the server's user could make in a directory of its own, gave that
+    /// user the file: root opened it at the next start, and changed its owner. So did another name of it.
+    #[test]
+    fn a_link_that_somebody_else_may_have_made_gives_no_file_away() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        std::fs::write(at("precious"), "").unwrap();
+        std::fs::set_permissions(at("precious"), std::fs::Permissions::from_mode(0o644)).unwrap();
+        std::os::unix::fs::symlink("precious", at("link")).unwrap();
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o777)).unwrap();
+        let error = AuditFile::open(Some(&at("link")), Some(65534)).unwrap_err();
+        assert!(error.to_string().contains("it is a link"), "{error}");
+        let is_as_it_was = || {
+            let found = std::fs::metadata(at("precious")).unwrap();
+            (found.uid(), found.mode() & 0o777) == (geteuid().as_raw(), 0o644)
+        };
+        assert!(is_as_it_was());
+        // A directory that is ours alone has the links that we want, such as /dev/stderr.
+        std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+        AuditFile::open(Some(&at("link")), None).unwrap();
+        std::fs::hard_link(at("precious"), at("name")).unwrap();
+        AuditFile::open(Some(&at("name")), Some(65534)).unwrap();
+        assert_eq!(std::fs::metadata(at("precious")).unwrap().uid(), geteuid().as_raw());
     }
 }
