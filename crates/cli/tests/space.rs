@@ -137,9 +137,11 @@ fn a_host_holds_as_much_as_its_quota_says_by_every_way_to_write() {
     ] {
         assert!(metrics.lines().any(|it| it.starts_with(line)), "{line}: {metrics}");
     }
+    // It told the limit alone, neither the export nor how much of it the host had.
     until("the audit file tells of it", || {
         let audit = std::fs::read_to_string(world.path("audit.jsonl")).unwrap_or_default();
-        audit.lines().any(|line| line.contains("\"event\":\"quota\"") && line.contains("space: its files have all"))
+        let told = "\"reason\":\"space: ann may hold 100KiB in export `data` (quota `space`) and holds 61440 bytes";
+        audit.lines().any(|line| line.contains("\"event\":\"quota\"") && line.contains(told))
     });
 }
 

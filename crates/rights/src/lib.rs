@@ -19,7 +19,7 @@ mod table;
 pub use places::{NoPlace, Places};
 pub use quota::{
     CPU_SHARE, ConnectionPlace, HostLimits, HostQuota, Limit, Pause, QuotaCounters, QuotaRule, QuotaTable, QuotaWatch,
-    Quotas, Scarce,
+    Quotas, Scarce, Wait,
 };
 pub use rights::{Access, MemoryRight, Program, Rights};
 pub use spec::{FunctionRule, GrantSpec, Mode};

@@ -10,7 +10,7 @@ mod rules;
 mod table;
 mod watch;
 
-pub use host::{ConnectionPlace, HostQuota, Pause, QuotaCounters, Scarce};
+pub use host::{ConnectionPlace, HostQuota, Pause, QuotaCounters, Scarce, Wait};
 pub use limits::{CPU_SHARE, HostLimits, Limit};
 pub use rules::{QuotaRule, Quotas};
 pub use table::QuotaTable;

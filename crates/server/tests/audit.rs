@@ -139,7 +139,7 @@ fn what_is_beyond_a_quota_leaves_a_few_lines() {
     }
     let told = lines(&path, "quota", 10);
     assert_eq!((&told[0]["host"], &told[0]["principal"]), (&ANN.into(), &"ann".into()));
-    assert_eq!(told[0]["reason"], "programs: it has all that it may of 1");
+    assert_eq!(told[0]["reason"], "programs: it may have 1, and wanted more");
     assert_eq!(lines(&path, "program.load", 51).len(), 51, "each is told as what it is");
     assert_eq!((lines(&path, "quota", 10).len(), running.handle().stats().audit_lines_left_out), (10, 40));
 }

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use diskside_rights::{HostQuota, Scarce};
+use diskside_rights::{HostQuota, Limit};
 use diskside_volume::Size;
 use rustix::fs::Statx;
 use rustix::io::Errno;
@@ -96,24 +96,24 @@ impl Ledger {
             // Files that somebody else removed show only when they are counted again.
             self.schedule.want();
             let who = quota.name();
-            let (scarce, why) = match exceeded {
+            let (limit, why) = match exceeded {
                 Exceeded::Bytes { held, more, max } => {
                     let (max, more) = (Size::from_bytes(max), Size::from_bytes(more));
                     let told = format!(
                         "{who} may hold {max} in {} (quota `space`) and holds {held} bytes, so {more} more are too much{note}",
                         self.name()
                     );
-                    (Scarce::Space, told)
+                    (Limit::Space, told)
                 }
                 Exceeded::Files { held, max } => {
                     let told = format!(
                         "{who} may have {max} files and directories in {} (quota `files`) and has {held}{note}",
                         self.name()
                     );
-                    (Scarce::Files, told)
+                    (Limit::Files, told)
                 }
             };
-            quota.refuse(scarce);
+            quota.refuse_more(limit, &why);
             NoSpace { errno: Errno::DQUOT, why: format!("{why}; remove some of its files there, or have the quota raised") }
         })
     }

@@ -48,10 +48,6 @@ pub enum Scarce {
     Connections,
     /// Bytes of named states.
     State,
-    /// Bytes of files in an export.
-    Space,
-    /// Files in an export.
-    Files,
 }
 
 /// The work of a host that its quota bears on.
@@ -82,6 +78,15 @@ pub struct Pause {
     pub until: Instant,
     /// Which rate; of several the one that lasts longest.
     pub by: Limit,
+}
+
+/// Since when a connection waits for a rate of its host, and until when.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    since: Instant,
+    /// Until when.
+    pub until: Instant,
+    by: Limit,
 }
 
 /// A connection that waits for its host's rate does so for this long at least: then several commands continue at once.
@@ -195,14 +200,23 @@ impl HostQuota {
         Some(Pause { until: self.epoch + due, by })
     }
 
-    /// A connection begins to wait for a rate.
-    pub fn count_pause(&self, by: Limit) {
-        self.counters[by as usize].pauses.fetch_add(1, Ordering::Relaxed);
+    /// A connection waits for a rate: for the one that it waited for already, or, once that is paid, for another. Each is charged
+    /// with its own part of the time.
+    pub fn wait(&self, now: Instant, Pause { until, by }: Pause, waits: &mut Option<Wait>) {
+        match waits {
+            Some(wait) if wait.by == by => wait.until = until,
+            _ => {
+                self.end_wait(now, waits.take());
+                self.counters[by as usize].pauses.fetch_add(1, Ordering::Relaxed);
+                *waits = Some(Wait { since: now, until, by });
+            }
+        }
     }
 
-    /// A connection waited for so long.
-    pub fn count_paused(&self, by: Limit, waited: Duration) {
-        let waited_us = u64::try_from(waited.as_micros()).unwrap_or(u64::MAX);
+    /// A connection waits no longer.
+    pub fn end_wait(&self, now: Instant, wait: Option<Wait>) {
+        let Some(Wait { since, by, .. }) = wait else { return };
+        let waited_us = u64::try_from(now.saturating_duration_since(since).as_micros()).unwrap_or(u64::MAX);
         self.counters[by as usize].paused_us.fetch_add(waited_us, Ordering::Relaxed);
     }
 
@@ -260,18 +274,21 @@ impl HostQuota {
 
     /// Tells that the host wanted more of something than it may have, if that is by its quota and not as for every host.
     pub fn refuse(&self, what: Scarce) {
-        let (limit, what) = match what {
-            Scarce::Memory => (Limit::Memory, "memory: it has all that it may of"),
-            Scarce::Programs => (Limit::Programs, "programs: it has all that it may of"),
-            Scarce::Connections => (Limit::Connections, "connections: it has all that it may of"),
-            Scarce::State => (Limit::State, "state: it has all that it may of"),
-            Scarce::Space => (Limit::Space, "space: its files have all that they may of"),
-            Scarce::Files => (Limit::Files, "files: it has all that it may of"),
+        let (limit, unit) = match what {
+            Scarce::Memory => (Limit::Memory, " bytes"),
+            Scarce::Programs => (Limit::Programs, ""),
+            Scarce::Connections => (Limit::Connections, ""),
+            Scarce::State => (Limit::State, " bytes"),
         };
         if let Some(most) = self.limit(limit) {
-            self.counters[limit as usize].refusals.fetch_add(1, Ordering::Relaxed);
-            self.watch.refused(&self.nqn, &format!("{what} {most}"));
+            self.refuse_more(limit, &format!("it may have {most}{unit}, and wanted more"));
         }
+    }
+
+    /// Tells that the host wanted more of a limit of its quota than it may have, and why that is so.
+    pub fn refuse_more(&self, limit: Limit, why: &str) {
+        self.counters[limit as usize].refusals.fetch_add(1, Ordering::Relaxed);
+        self.watch.refused(&self.nqn, &format!("{}: {why}", limit.name()));
     }
 
     /// The counters of one of its limits.

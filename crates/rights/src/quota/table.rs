@@ -162,8 +162,9 @@ mod tests {
             bob.begin_command(now + Duration::from_secs(bytes), bytes).unwrap();
             let pause = bob.begin_command(now + Duration::from_secs(bytes), 0).unwrap_err();
             assert_eq!(pause.by, by);
-            bob.count_pause(pause.by);
-            bob.count_paused(pause.by, Duration::from_micros(bytes));
+            let mut waits = None;
+            bob.wait(now, pause, &mut waits);
+            bob.end_wait(now + Duration::from_micros(bytes), waits);
         }
         assert!(bob.connect().is_none());
         [Scarce::Programs, Scarce::Programs, Scarce::State].into_iter().for_each(|what| bob.refuse(what));
@@ -182,5 +183,24 @@ mod tests {
         let has = Limit::ALL.into_iter().filter_map(|limit| Some((limit.name(), bob.limit(limit)?)));
         let has: Vec<_> = has.collect();
         assert_eq!(has, [("iops", 1), ("bytes_per_s", 1000), ("programs", 4), ("connections", 0)]);
+    }
+    /// A connection that had waited 5 ms for `iops` when it found that it had to wait 2 s for `bytes_per_s` was counted as one that
+    /// waited for `iops` all the time: its operator raised the wrong limit. Now each has its own part.
+    #[test]
+    fn a_wait_for_one_limit_after_another_is_told_of_both() {
+        let table = QuotaTable::unwatched();
+        table.set(
+            quotas(&[rule(&["bob"], HostLimits { iops: Some(1), bytes_per_s: Some(1000), ..HostLimits::default() })])
+                .unwrap(),
+        );
+        let (bob, now, mut waits) = (table.of("nqn.b"), Instant::now(), None);
+        let later = |ms| now + Duration::from_millis(ms);
+        bob.wait(now, Pause { until: later(5), by: Limit::Iops }, &mut waits);
+        bob.wait(later(3), Pause { until: later(6), by: Limit::Iops }, &mut waits);
+        bob.wait(later(6), Pause { until: later(2000), by: Limit::BytesPerS }, &mut waits);
+        assert_eq!(waits.unwrap().until, later(2000));
+        bob.end_wait(later(2000), waits);
+        let told = [Limit::Iops, Limit::BytesPerS].map(|limit| bob.counters_of(limit));
+        assert_eq!(told.map(|counters| (counters.pauses, counters.paused_us)), [(1, 6_000), (1, 1_994_000)]);
     }
 }

@@ -24,7 +24,7 @@ use crate::audit::Told;
 use crate::authenticate::Origin;
 use crate::half_open::{ConnectionSlot, Entrant};
 use crate::link::LoopEnd;
-use diskside_rights::{HostQuota, Limit};
+use diskside_rights::{HostQuota, Wait};
 use diskside_volume::stats::IoCounters;
 use send::Sending;
 
@@ -37,7 +37,7 @@ pub(super) struct Connection {
     /// The quota of its host; `None` before Connect.
     pub(super) quota: Option<Arc<HostQuota>>,
     /// Its host has had its rate, and there are commands of it.
-    pub(super) paused: Option<Paused>,
+    pub(super) paused: Option<Wait>,
     /// Function commands: its controller's state, once one came.
     pub(super) function: FunctionState,
     /// Tasks that have not ended.
@@ -102,14 +102,6 @@ pub(super) enum Phase {
     Lingering(Instant),
     /// Nothing goes either way; waiting for the kernel to release what is in flight.
     Closed,
-}
-
-/// Since when a connection waits for its host's rate, and until when.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Paused {
-    pub(super) since: Instant,
-    pub(super) until: Instant,
-    pub(super) by: Limit,
 }
 
 impl Connection {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use diskside_nvme::controller::{Completion, MediumId, Operation, Request, Tag};
 use diskside_nvme::{BufferSlice, Buffers, Status};
-use diskside_rights::Pause;
 
-use super::connection::{Connection, Paused};
+use super::connection::Connection;
 use super::core::Core;
 use super::memory::AccountMemory;
 use super::task::{Asker, Bench, Ended, Kind, Next, Source, Task, Work};
@@ -42,22 +41,14 @@ impl Connection {
             && let Some(next) = self.machine.next_operation()
             && !next.is_prompt()
             && !core.is_stopping()
-            && let Err(Pause { until, by }) = quota.begin_command(core.now, next.len_bytes())
+            && let Err(pause) = quota.begin_command(core.now, next.len_bytes())
         {
-            match &mut self.paused {
-                Some(paused) => paused.until = until,
-                None => {
-                    quota.count_pause(by);
-                    self.paused = Some(Paused { since: core.now, until, by });
-                }
-            }
+            quota.wait(core.now, pause, &mut self.paused);
             return None;
         }
         let request = self.machine.poll_request()?;
-        if let Some(paused) = self.paused.take()
-            && let Some(quota) = &self.quota
-        {
-            quota.count_paused(paused.by, core.now.saturating_duration_since(paused.since));
+        if let Some(quota) = &self.quota {
+            quota.end_wait(core.now, self.paused.take());
         }
         Some(request)
     }
