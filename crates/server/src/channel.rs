@@ -80,13 +80,24 @@ impl TlsKeys {
         self.by_identity.get(identity).map(|known| known.owner.names.host.clone())
     }
 
+    /// The host that an identity of version 1 names, if it has keys here: such an identity ends with a digest of its key, so that
+    /// one of another key is not found. That of version 0 has none.
+    fn host_named_in(&self, identity: &str) -> Option<Nqn> {
+        let (_, rest) = identity.strip_prefix("NVMe1R")?.split_once(' ')?;
+        let (names, _) = rest.rsplit_once(' ')?;
+        ["01", "02"].iter().find_map(|hash| self.host_of(&format!("NVMe0R{hash} {names}")))
+    }
+
     /// Why a host is refused, for us: it is told no more than that its identity is unknown, or that its key is wrong.
     fn why_refused(&self, error: &HelloError) -> (String, Option<Nqn>) {
         match error {
             HelloError::WrongKey(identity) => (error.to_string(), self.host_of(identity)),
             HelloError::UnknownIdentity(identity) => match self.ended.get(identity) {
                 Some((host, until)) => (format!("the key of {host} ended at {until}"), Some(host.clone())),
-                None => (error.to_string(), None),
+                None => match self.host_named_in(identity) {
+                    Some(host) => (format!("it has another key than is kept for {host}: {error}"), Some(host)),
+                    None => (error.to_string(), None),
+                },
             },
             _ => (error.to_string(), None),
         }
