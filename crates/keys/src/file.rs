@@ -48,13 +48,16 @@ pub enum Trouble {
         mode: u32,
     },
     /// Somebody else's.
-    #[error("it belongs to user {owner}, who could change the key; `chown` it to the user who reads it")]
+    #[error(
+        "it belongs to user {owner}, who could change the key; `chown` it to the user who reads it, or have a server that \
+         root starts become that user (user = \"NAME\", --user NAME)"
+    )]
     Owner {
         /// Whose it is.
         owner: u32,
     },
     /// Not a file.
-    #[error("it is no regular file")]
+    #[error("it is not a regular file")]
     NotAFile,
     /// It is too long.
     #[error("it is too long to hold keys")]
@@ -172,11 +175,15 @@ pub(crate) fn read(path: &Path, user: Option<u32>) -> Result<Zeroizing<String>, 
     if mode & OTHERS != 0 && !is_credential(path, &metadata) {
         return Err(trouble(Trouble::Mode { mode }));
     }
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mode = std::fs::metadata(directory).map_err(|e| trouble(e.into()))?.mode() & 0o7777;
-    // In a sticky one, such as /tmp, nobody replaces what is another's.
-    if mode & 0o1002 == 0o002 {
-        return Err(trouble(Trouble::Directory { mode }));
+    // Where the name is a link, the file can be replaced in the directory to which it leads, too.
+    let real = path.canonicalize().map_err(|e| trouble(e.into()))?;
+    for name in [path, &real] {
+        let directory = name.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mode = std::fs::metadata(directory).map_err(|e| trouble(e.into()))?.mode() & 0o7777;
+        // In a sticky one, such as /tmp, nobody replaces what is another's.
+        if mode & 0o1002 == 0o002 {
+            return Err(trouble(Trouble::Directory { mode }));
+        }
     }
     let owner = metadata.uid();
     if owner != 0 && owner != rustix::process::geteuid().as_raw() && Some(owner) != user {
@@ -365,7 +372,8 @@ mod tests {
         assert!(error.to_string().contains("nowhere: No such file"), "{error}");
     }
 
-    /// A key could be read by its owner alone, and be replaced by everybody who could write its directory.
+    /// A key could be read by its owner alone, and be replaced by everybody who could write its directory, or, later, the one to
+    /// which a link in its place led.
     #[test]
     fn a_key_in_a_directory_that_everybody_may_write_is_refused() {
         let directory = tempfile::tempdir().unwrap();
@@ -376,6 +384,9 @@ mod tests {
             std::fs::set_permissions(&within, std::fs::Permissions::from_mode(mode)).unwrap();
             let read = read_secret(&path, None);
             assert_eq!(read.is_ok(), is_taken, "{mode:o}: {read:?}");
+            let link = directory.path().join(format!("link-{mode:o}"));
+            std::os::unix::fs::symlink("keys/key", &link).unwrap();
+            assert_eq!(read_secret(&link, None).is_ok(), is_taken, "a link into {mode:o}");
         }
     }
 }

@@ -9,7 +9,7 @@ use diskside_nvme::Nqn;
 use diskside_nvme::auth::{Accepted, HostKeys, Names, Policy, Secret, TlsSecret};
 
 use crate::channel::TlsKeys;
-use crate::config::{ConfigError, KeyFile, Moment, Requirement, ServeConfig};
+use crate::config::{ConfigError, HostSpec, KeyFile, Moment, Requirement, ServeConfig};
 use crate::confine::user_to_be;
 
 /// What is demanded of hosts, and their keys as they were read.
@@ -76,6 +76,7 @@ impl KeyRing {
             }
             known.insert(nqn, keys);
         }
+        check_different(hosts, &known).map_err(|(host, what)| wrong(format!("host `{host}`"), what))?;
         Ok(Self {
             require: security.require,
             accepted,
@@ -165,6 +166,22 @@ impl fmt::Debug for KeyRing {
     }
 }
 
+/// Refuses one key in two files: with one key for two hosts, either could be the other.
+fn check_different(hosts: &[HostSpec], known: &BTreeMap<Nqn, KnownKeys>) -> Result<(), (String, String)> {
+    let mut all = Vec::new();
+    for host in hosts {
+        // Those without keys are not in it.
+        let Some(keys) = Nqn::new(&host.nqn).ok().and_then(|nqn| known.get(&nqn)) else { continue };
+        all.extend(keys.keys.iter().map(|key| (key.key.to_text(), &*host.name)));
+        all.extend(keys.tls_keys.iter().map(|key| (key.key.to_text(), &*host.name)));
+    }
+    all.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
+    let same = all.windows(2).find(|two| *two[0].0 == *two[1].0 && two[0].1 != two[1].1);
+    same.map_or(Ok(()), |two| {
+        Err((two[1].1.to_owned(), format!("it has the same key as `{}`; each host needs its own", two[0].1)))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -195,5 +212,29 @@ mod tests {
         assert_eq!(ring.changed(midnight + Duration::from_secs(3600)).map(keys), Some(0));
         assert!(ring.changed(midnight + Duration::from_secs(7200)).is_none() && ring.has_endings());
         assert_eq!(ring.changed(midnight + Duration::from_secs(2)).map(keys), Some(1));
+    }
+    /// Hosts with one key in two files were let in, and each could be the other: only a file that was named twice was found.
+    #[test]
+    fn a_key_in_two_files_is_not_for_two_hosts() {
+        let host = |name: &str| HostSpec {
+            name: name.into(),
+            nqn: format!("nqn.2026-11.io.diskside:{name}"),
+            ..HostSpec::default()
+        };
+        let hosts = ["ann", "bob", "carl"].map(host);
+        let check = |keys: [[u8; 2]; 3]| {
+            let known = hosts.iter().zip(keys).map(|(host, [dhchap, tls])| {
+                let key = Ending { key: Secret::new(&[dhchap; 32], None).unwrap(), until: None };
+                let tls_key = Ending { key: TlsSecret::new(&[tls; 32], None).unwrap(), until: None };
+                let keys = KnownKeys { keys: vec![key], tls_keys: vec![tls_key], ..KnownKeys::default() };
+                (Nqn::new(&host.nqn).unwrap(), keys)
+            });
+            check_different(&hosts, &known.collect()).map_err(|(host, what)| format!("{host}: {what}"))
+        };
+        assert_eq!(check([[1, 2], [3, 4], [5, 6]]), Ok(()));
+        let told =
+            |host: &str, other: &str| Err(format!("{host}: it has the same key as `{other}`; each host needs its own"));
+        assert_eq!(check([[1, 2], [3, 4], [5, 2]]), told("carl", "ann"));
+        assert_eq!(check([[1, 2], [1, 4], [5, 6]]), told("bob", "ann"));
     }
 }
