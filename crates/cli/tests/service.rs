@@ -395,6 +395,7 @@ fn a_configuration_is_checked_without_a_server_and_what_is_wrong_has_its_line() 
         ("[[export]]\nname = \"gone\"\npath = \"/nowhere/at/all\"\n", "export `gone`: /nowhere/at/all: No such file"),
         ("[[volume]]\nname = \"v\"\npath = \"/nowhere/v\"\n", "volume `v`: /nowhere/v: No such file"),
         ("[security]\naudit = \"/nowhere/at/all/log\"\n", "security.audit: there is no directory /nowhere/at/all"),
+        ("[security]\naudit = \"/tmp\"\n", "security.audit: /tmp is a directory"),
     ] {
         place.write(text);
         let (code, _, said) = check();

@@ -120,6 +120,7 @@ pub struct ServeConfig {
 impl ServeConfig {
     /// Fills in defaults and checks everything that can be checked without opening anything.
     pub fn resolve(settings: Settings) -> Result<Self, ConfigError> {
+        settings.security.check()?;
         let listen = settings.listen.clone();
         let reactors = settings.reactors.is_none() && settings.cores.is_none();
         let mut config = Self::listening_nowhere(settings);

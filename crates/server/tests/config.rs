@@ -97,6 +97,12 @@ fn what_is_wrong_is_said_with_its_place() {
         ("[limits]\ntransfer = '100KiB'", "limits.transfer: 100KiB is not a power of two"),
         ("[limits]\nconnection_memory = '4KiB'", "limits.connection_memory: 4KiB does not hold"),
         ("reactors = 1\n[limits]\nmemory = '4MiB'", "limits.memory: 4MiB over 1 reactors"),
+        // It read as if nothing could be loaded, and everything could.
+        ("[security]\nrequire_signed_by = []", "security.require_signed_by: it names nobody"),
+        (
+            "[[host]]\nname='a'\nnqn='nqn.2026-11.io.diskside:a'\ndhchap_keys=['file:/k', 'file:/k']",
+            "host `a`: /k is there twice; once is enough",
+        ),
         ("[compute]\nactive_programs = 0", "compute.active_programs: 0 lets nobody run a program of their own"),
         ("[compute]\ncall_ms = 0", "compute.call_ms: 0 lets nobody compute; write enabled = false"),
         ("[compute]\nexecution_ms = 0", "compute.execution_ms: 0 is not between 1 and 3600000"),

@@ -10,7 +10,7 @@ use diskside_keys::Signer;
 use diskside_nvme::auth::{Accepted, Group, Hash};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::{Moment, check_nqn};
+use super::{ConfigError, Moment, check_nqn};
 
 /// What a host must do to be let in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -126,6 +126,19 @@ const KEYS_MAX: usize = 8;
 const HOSTS_MAX: usize = 4096;
 
 impl SecuritySettings {
+    /// A list of nobody demands nothing, and reads as if it let nothing run.
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        match &self.require_signed_by {
+            Some(signers) if signers.is_empty() => Err(ConfigError::Value {
+                field: "security.require_signed_by".into(),
+                what: "it names nobody, so that programs that nobody signed would run: name a key (`diskside sign --show` \
+                       prints it), or leave the line away"
+                    .into(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     pub(super) fn overridden_by(self, flags: Self) -> Self {
         Self {
             require: flags.require.or(self.require),
@@ -192,9 +205,14 @@ impl Security {
             for KeyFile { path, .. } in host.dhchap_keys.iter().chain(&host.tls_keys) {
                 // With one key for two, either could be the other.
                 if let Some(other) = files.insert(path, &host.name) {
+                    let path = path.display();
                     return wrong(
                         host,
-                        format!("{} is a key of `{other}` already; each host needs its own", path.display()),
+                        if *other == host.name {
+                            format!("{path} is there twice; once is enough")
+                        } else {
+                            format!("{path} is a key of `{other}` already; each host needs its own")
+                        },
                     );
                 }
             }

@@ -142,6 +142,9 @@ impl Target {
         {
             problems.push(format!("security.audit: there is no directory {}", parent.display()));
         }
+        if let Some(path) = config.security.audit.as_deref().filter(|path| path.is_dir()) {
+            problems.push(format!("security.audit: {} is a directory; name a file in it", path.display()));
+        }
         problems
     }
 }

@@ -80,7 +80,7 @@ fn check(now: &ServeConfig, new: &Resolved) -> Result<(), String> {
     let (before, after) = (&now.security, &new.security);
     if !before.require_signed_by.is_empty() && after.require_signed_by.is_empty() {
         return Err(format!(
-            "security.require_signed_by is gone or empty, and programs that nobody signed would run: name a key, {again}"
+            "security.require_signed_by is gone, and programs that nobody signed would run: name a key, {again}"
         ));
     }
     if after.require < before.require && !is_require_written {
