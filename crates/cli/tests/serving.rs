@@ -198,7 +198,8 @@ fn a_server_that_does_not_answer_as_wanted_says_what_to_do() {
     assert!(
         said.ends_with(
             "; if that is so each time, what listens there is no NVMe/TCP server: check the port; or one that wants TLS \
-             (diskside key new --tls, and URLs with +tls)\n"
+             (diskside key new --tls, and URLs with +tls; a key of `diskside join` is used where the URL names the server as the \
+             invitation does)\n"
         ),
         "{said}"
     );

@@ -197,7 +197,8 @@ fn remedy_of_end(source: &ConnectionError) -> &'static str {
         }
         ConnectionError::PeerClosed | ConnectionError::Protocol(_) => {
             "; if that is so each time, what listens there is no NVMe/TCP server: check the port; or one that wants TLS \
-             (diskside key new --tls, and URLs with +tls)"
+             (diskside key new --tls, and URLs with +tls; a key of `diskside join` is used where the URL names the server as the \
+             invitation does)"
         }
         _ => "",
     }

@@ -60,7 +60,11 @@ impl Join {
         say(format_args!("{}: the key, with which this host is {}", path.display(), key.nqn));
         let tried = self.show_rights(&url, &path);
         tried.map_err(|error| {
-            error.adding(&format!("; the key is kept: try again with diskside ls diskside://{}", invitation.server))
+            error.adding(&format!(
+                "; the key is kept: try again with diskside ls diskside://{}, once the server has read its configuration again \
+                 (kill -HUP there)",
+                invitation.server
+            ))
         })
     }
 
