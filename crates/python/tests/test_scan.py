@@ -141,6 +141,9 @@ def test_a_text_file_is_what_is_said_of_it(session: diskside.Session, path: Path
         {"column0": "fox", "column1": "0010", "column2": Decimal("2.50")},
     ]
     assert "header=False" in repr(typed) and "order='column2 desc'" in repr(typed)
+    # To choose a side, a server counted rows of the first row group, and was not told what the file is: "it is not a Parquet file".
+    chosen = session.scan("prices.txt", where="column2 < 5.00", types=types, **told | {"place": "auto"})
+    assert chosen.arrow().num_rows == 2
     path.with_name("lines").write_text('{"a": 1}\n{"a": 3}\n')
     lines = session.scan("lines", input="jsonl", order=["a desc"], limit=5, place=place)
     assert lines.arrow().to_pydict() == {"a": [3, 1]}

@@ -407,7 +407,8 @@ fn version(of: &std::fs::Metadata) -> [u64; 5] {
 /// The plan that counts the rows that another one wants.
 fn counting(plan: &Plan) -> Plan {
     let aggregate = Aggregate { kind: AggregateKind::Count, input: None, name: "rows".into() };
-    Plan { filter: plan.filter.clone(), aggregates: vec![aggregate], ..Plan::default() }
+    let (format, types, filter) = (plan.format, plan.types.clone(), plan.filter.clone());
+    Plan { format, types, filter, aggregates: vec![aggregate], ..Plan::default() }
 }
 
 /// Whether a server says that it has no such service.
