@@ -7,14 +7,14 @@
 
 :func:`run` and :func:`submit` work in a default session; :func:`connect` makes one with a base URL. :func:`function` takes
 functions of your own, as C source. :func:`serve` serves directories from this process. Files of servers open through fsspec
-(``diskside.filesystem``), Zarr arrays through ``diskside.zarr``, Parquet files by :func:`scan`, ``diskside.polars`` and
-``diskside.pyarrow``.
+(``diskside.filesystem``), Zarr arrays through ``diskside.zarr``, Parquet files by :func:`scan`, :func:`sql`,
+``diskside.polars`` and ``diskside.pyarrow``.
 """
 
 from __future__ import annotations
 
 from . import errors
-from ._default import connect, info, open, run, scan, submit
+from ._default import connect, info, open, run, scan, sql, submit
 from ._diskside import __version__
 from ._file import File, FileInfo
 from ._function import Function, function, shipped
@@ -23,6 +23,7 @@ from ._result import Result
 from ._scan import Scan
 from ._serve import Server, serve
 from ._session import Session
+from ._sql import Query
 from .errors import *  # noqa: F403
 from .partition import Partition, combine, partitions, spread
 
@@ -33,6 +34,7 @@ __all__ = [
     "Function",
     "Job",
     "Partition",
+    "Query",
     "Result",
     "Scan",
     "Server",
@@ -49,6 +51,7 @@ __all__ = [
     "serve",
     "shipped",
     "spread",
+    "sql",
     "submit",
     "wait",
 ]

@@ -104,3 +104,15 @@ def _never() -> str:
 def all_of(conditions: list[str]) -> str | None:
     """All of these; None: there are none."""
     return " and ".join(f"({condition})" for condition in conditions) or None
+
+
+def cheapest(schema: pa.Schema) -> list[str]:
+    """A column by which rows are counted: a narrow one."""
+    widths = {field.name: getattr(field.type, "bit_width", 1 << 16) if _is_plain(field) else 1 << 17 for field in schema}
+    return [min(widths, key=lambda name: widths[name])] if widths else []
+
+
+def _is_plain(field: pa.Field) -> bool:
+    import pyarrow.types as types
+
+    return bool(types.is_primitive(field.type))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ._job import Job
     from ._result import Result
     from ._scan import Scan
+    from ._sql import Query
 
 
 _default: Session | None = None
@@ -93,6 +94,11 @@ def scan(
 ) -> Scan:
     """Columns, rows or sums of Parquet, Arrow, CSV or JSON lines files, in the default session: :meth:`Session.scan`."""
     return default_session().scan(file, columns, **options)
+
+
+def sql(query: str, /, **tables: Any) -> Query:
+    """SQL over files and tables, in the default session: :meth:`Session.sql`."""
+    return default_session().sql(query, **tables)
 
 
 def open(name: str | os.PathLike[str], mode: str = "r") -> File:

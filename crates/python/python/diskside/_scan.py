@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import io
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -128,6 +129,19 @@ class Scan:
         if self._report is None:
             raise UsageError("nothing of this scan was read to its end yet: take arrow(), or one of its like")
         return dict(self._report)
+
+    def _gives_rows(self) -> bool:
+        """Whether it gives rows of its files, so that it may be asked for fewer of them."""
+        return not any(self._wanted[option] for option in ("aggregate", "by", "order")) and self._wanted["limit"] is None
+
+    def _other(self, **instead: Any) -> Scan:
+        """A scan of the same files; its rows are among those of this one."""
+        other = copy.copy(self)
+        both = [one for one in (self._wanted["where"], instead.get("where")) if one is not None]
+        where = " and ".join(f"({one})" for one in both) if len(both) > 1 else both[0] if both else None
+        other._wanted = self._wanted | instead | {"where": where}
+        other._report = None
+        return other
 
     def _begin(self, **instead: Any) -> _diskside.Scan:
         return self._session._native.scan(self._names, self._wanted | instead, self._place, self._partitions)

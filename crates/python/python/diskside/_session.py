@@ -16,6 +16,7 @@ from ._options import parted
 from ._progress import told, with_progress
 from ._result import Result
 from ._scan import Scan
+from ._sql import Query
 from .errors import DeadlineError, IoError, IsDirectoryError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
@@ -155,6 +156,22 @@ class Session:
             raise UsageError(f"{file!r} is no file: give a path, a URL, or several of them") from None
         names = [joined(self.url, one) for one in listed]
         return Scan(self, names, columns, where, aggregate, by, order, limit, input, delimiter, header, types, place, partitions)
+
+    def sql(self, query: str, /, **tables: Any) -> Query:
+        """A query of SQL over files and tables, which DataFusion plans and computes (``pip install 'diskside[sql]'``).
+
+        Servers give the columns that it uses, of the rows that its conditions select, and the sums of a query over one table, as far as
+        :meth:`scan` does them. The answer is that of DataFusion over the plain files.
+
+        :param query: one query. Names with capital letters are written in double quotes.
+        :param tables: by the names that the query has for them: files, as :meth:`scan` takes them; a scan, with its options; tables of
+            pyarrow, pandas or Polars.
+        :returns: a query that begins when its result is asked for: ``arrow()``, ``pandas()``, ``polars()``, ``batches()``.
+        :raises UsageError: a table is none; an error of the query is found when the result is asked for.
+
+        >>> session.sql("select l_shipmode, count(*) from lineitem group by 1", lineitem="data/lineitem.parquet").arrow()
+        """
+        return Query(self, query, tables)
 
     def submit(
         self,

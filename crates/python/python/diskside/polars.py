@@ -12,7 +12,7 @@ import os
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ._condition import Column, NotPushed, all_of
+from ._condition import Column, NotPushed, all_of, cheapest
 from ._default import default_session
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def scan_parquet(
         pushed, is_whole = (None, True) if predicate is None else condition(predicate, schema)
         columns = list(dict.fromkeys([*wanted, *(predicate.meta.root_names() if predicate is not None else [])]))
         # No column at all: rows are counted, by one that is cheap.
-        columns = columns or _cheapest(schema)
+        columns = columns or cheapest(schema)
         limit = n_rows if is_whole else None
         scan = used.scan(files, columns, where=pushed, limit=limit, place=place, partitions=partitions)
         yield from _frames(scan.batches(), wanted, predicate, n_rows)
@@ -102,17 +102,6 @@ def _frame(rows: pa.Table | pa.RecordBatch) -> pl.DataFrame:
     frame = polars.from_arrow(rows)
     assert isinstance(frame, polars.DataFrame)
     return frame
-
-
-def _cheapest(schema: pa.Schema) -> list[str]:
-    widths = {field.name: getattr(field.type, "bit_width", 1 << 16) if _is_plain(field) else 1 << 17 for field in schema}
-    return [min(widths, key=lambda name: widths[name])] if widths else []
-
-
-def _is_plain(field: pa.Field) -> bool:
-    import pyarrow.types as types
-
-    return bool(types.is_primitive(field.type))
 
 
 def condition(predicate: pl.Expr, schema: pa.Schema) -> tuple[str | None, bool]:

@@ -1,0 +1,295 @@
+"""Plans of DataFusion that sum up one table: what the server sums up, and what is left to do with its result."""
+
+from __future__ import annotations
+
+import re
+from decimal import Context, Decimal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ._condition import NotPushed, all_of
+from ._scan import quoted
+from ._sql_expression import Condition, Numbers, condition, conjuncts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import datafusion
+    import pyarrow as pa
+
+    from ._scan import Scan
+
+#: The columns that rows are grouped by, at most.
+_KEYS_MAX = 8
+#: What may be done with the sums, from the last step to the first.
+_AFTER = ("Projection", "Sort", "Limit", "Filter")
+
+
+class Aggregates(NamedTuple):
+    """A query of sums over one table."""
+
+    table: str
+    #: How columns of the sums are qualified in the steps that follow.
+    alias: str
+    where: str | None
+    #: Rows for which a scan and DataFusion may differ; if there is one, the query is no such.
+    doubtful: str | None
+    by: list[str]
+    aggregates: list[str]
+    #: Makes a column of the sums, from those of the scan.
+    columns: list[Callable[[dict[str, pa.ChunkedArray]], pa.Array | pa.ChunkedArray]]
+    schema: pa.Schema
+    #: Columns of the scan that have to be within bounds, or the sums are not those of DataFusion.
+    bounded: dict[str, tuple[int, int]]
+    #: Steps that follow, from the last to the first.
+    after: list[Any]
+
+    def scan(self, source: Scan) -> Scan:
+        """The scan that sums up."""
+        return source._other(columns=[], where=self.where, by=self.by, aggregate=", ".join(self.aggregates))
+
+    def check(self, source: Scan) -> Scan | None:
+        """A scan that counts the doubtful rows."""
+        return None if self.doubtful is None else source._other(columns=[], where=self.doubtful, aggregate="count(*) as n")
+
+    def table_of(self, sums: pa.Table) -> pa.Table:
+        """The table of sums that DataFusion would make, of that of the scan.
+
+        :raises NotPushed: DataFusion's numbers would have overflown.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        for name, (least, greatest) in self.bounded.items():
+            found = pc.min_max(sums[name]).as_py()
+            if found["min"] is not None and not least <= found["min"] <= found["max"] <= greatest:
+                raise NotPushed("an overflow")
+        by_name = {name: sums[name] for name in sums.column_names}
+        try:
+            columns = [make(by_name).cast(field.type) for make, field in zip(self.columns, self.schema)]
+        except pa.ArrowInvalid as error:
+            raise NotPushed(str(error)) from None
+        return pa.table(columns, schema=self.schema)
+
+    def finished(self, sums: pa.Table, context: datafusion.SessionContext) -> datafusion.DataFrame:
+        """The answer, of DataFusion's table of sums."""
+        from datafusion.expr import Expr, SortExpr
+
+        context.register_record_batches(quoted(self.alias), [sums.to_batches() or [_empty(self.schema)]])
+        frame = context.table(quoted(self.alias))
+        for node in reversed(self.after):
+            match type(node).__name__:
+                case "Projection":
+                    # A column has a table here, which an expression would be called after.
+                    named = [(Expr(one), one.variant_name() in ("Column", "Alias"), one.schema_name()) for one in node.projections()]
+                    frame = frame.select(*(one if is_named else one.alias(name) for one, is_named, name in named))
+                case "Filter":
+                    frame = frame.filter(Expr(node.predicate()))
+                case "Sort":
+                    by = [SortExpr(Expr(one.expr()), one.ascending(), one.nulls_first()) for one in node.sort_exprs()]
+                    frame = frame.sort(*by)
+                    if (fetch := node.get_fetch_val()) is not None:
+                        frame = frame.limit(fetch)
+                case "Limit":
+                    skip, fetch = limits(node)
+                    frame = frame.limit((1 << 63) - 1 if fetch is None else fetch, offset=skip)
+        return frame
+
+
+def _empty(schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    return pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def limits(node: Any) -> tuple[int, int | None]:
+    """The rows that a Limit leaves out, and the most that come then.
+
+    :raises NotPushed: they are not numbers.
+    """
+    numbers = [None if one is None else one.python_value().as_py() for one in (node.skip(), node.fetch())]
+    if any(one is not None and type(one) is not int for one in numbers):
+        raise NotPushed("a limit that is computed")
+    return numbers[0] or 0, numbers[1]
+
+
+def tables_of(plan: Any) -> list[str]:
+    """The tables that are scanned, as often as they are; those within expressions, too, which plans do not show otherwise."""
+    return re.findall(r"^ *TableScan: (.*?)(?: projection=.*)?$", plan.display_indent(), re.MULTILINE)
+
+
+def aggregates(plan: Any, schemas: dict[str, pa.Schema], context: datafusion.SessionContext) -> Aggregates:
+    """What an optimised plan sums up.
+
+    :param schemas: the columns of tables that are scanned, by name.
+    :raises NotPushed: it is of another kind, or has sums that a scan does not do, or does with another result.
+    """
+    from datafusion.plan import LogicalPlan
+
+    if len(tables_of(plan)) != 1:
+        raise NotPushed("several tables")
+    after, at = [], plan
+    while (name := type(node := at.to_variant()).__name__) != "Aggregate":
+        if name not in _AFTER:
+            raise NotPushed(f"{name} is not done")
+        after.append(node)
+        (at,) = at.inputs()
+    (below,) = at.inputs()
+    table, predicate = _rows(below)
+    if table not in schemas:
+        raise NotPushed("not a table that is scanned")
+    where, doubtful = _where(predicate, schemas[table])
+    # It tells types: those of expressions, once they are columns of what is below.
+    frame = context.create_dataframe_from_logical_plan(LogicalPlan(below))
+    reader = _Reader(schemas[table], frame)
+    keys = [reader.key(one) for one in node.group_by_exprs()]
+    schema = context.create_dataframe_from_logical_plan(LogicalPlan(at)).schema()
+    for field, one in zip(list(schema)[len(keys) :], node.aggregate_exprs()):
+        reader.aggregate(one, field.type)
+    if len(keys) > _KEYS_MAX:
+        raise NotPushed("many keys")
+    by, made, bounded = reader.asked()
+    return Aggregates(table, reader.alias or table, where, doubtful, by, made, reader.columns, schema, bounded, after)
+
+
+def _rows(plan: Any) -> tuple[str, Any]:
+    """The table whose rows are summed up, and their predicate."""
+    predicate = None
+    while True:
+        node = plan.to_variant()
+        match type(node).__name__:
+            case "TableScan":
+                if node.filters() or node.fetch() is not None:
+                    raise NotPushed("part of a table")
+                return node.table_name(), predicate
+            case "Projection":
+                if any(one.variant_name() != "Column" for one in node.projections()):
+                    raise NotPushed("columns that are computed")
+            case "Filter" if predicate is None:
+                predicate = node.predicate()
+            case "SubqueryAlias":
+                pass
+            case other:
+                raise NotPushed(f"{other} is not done")
+        (plan,) = plan.inputs()
+
+
+def _where(predicate: Any, schema: pa.Schema) -> tuple[str | None, str | None]:
+    if predicate is None:
+        return None, None
+    parts: list[Condition] = [condition(one, schema) for one in conjuncts(predicate)]
+    strict, wide = all_of([part.strict for part in parts]), all_of([part.wide for part in parts])
+    return strict, None if strict == wide else f"({wide}) and not ({strict})"
+
+
+class _Reader:
+    """Reads the keys and sums of one Aggregate."""
+
+    def __init__(self, schema: pa.Schema, frame: datafusion.DataFrame) -> None:
+        from datafusion.expr import Expr
+
+        self._schema = schema
+        self._numbers = Numbers(schema, lambda one: frame.select(Expr(one)).schema().field(0).type)
+        self._by: list[str] = []
+        self._asked: dict[str, str] = {}
+        self.alias: str | None = None
+        self.columns: list[Callable[[dict[str, pa.ChunkedArray]], Any]] = []
+
+    def asked(self) -> tuple[list[str], list[str], dict[str, tuple[int, int]]]:
+        """Keys, aggregates, and the bounds of some of these."""
+        bounded = {}
+        for text, bounds in self._numbers.bounded.items():
+            for kind in ("min", "max"):
+                bounded[self._ask(f"{kind}({text})")] = bounds
+        if not self._asked:
+            self._ask("count(*)")
+        return self._by, [f"{text} as {quoted(name)}" for text, name in self._asked.items()], bounded
+
+    def key(self, expression: Any) -> str:
+        import pyarrow.types as types
+
+        if expression.variant_name() != "Column":
+            raise NotPushed("a key that is computed")
+        column = expression.to_variant()
+        name, kind = column.name(), self._schema.field(column.name()).type
+        exact = (types.is_integer, types.is_decimal, types.is_date32, types.is_string, types.is_large_string, types.is_boolean)
+        if not any(holds(kind) for holds in exact) and not (types.is_timestamp(kind) and kind.tz is None):
+            raise NotPushed(f"{kind} is no key")
+        self._by.append(name)
+        self.alias = column.relation()
+        self.columns.append(lambda found: found[name])
+        return str(name)
+
+    def aggregate(self, expression: Any, wanted: pa.DataType) -> None:
+        if expression.variant_name() == "Alias":
+            expression = expression.to_variant().expr()
+        node = expression.to_variant()
+        if type(node).__name__ != "AggregateFunction" or len(node.args()) != 1:
+            raise NotPushed("a sum of another kind")
+        kind, (of,) = node.aggregate_type(), node.args()
+        # Whatever else is said of it, such as DISTINCT, FILTER and ORDER BY, is in its name alone.
+        if expression.canonical_name() != f"{kind}({of.canonical_name()})":
+            raise NotPushed("a sum of some rows")
+        match kind:
+            case "count":
+                self._take(self._counted(of))
+            case "min" | "max":
+                self._take(f"{kind}({self._compared(of)})")
+            case "sum":
+                self._take(f"sum({self._numbers.read(of).text})")
+            case "avg":
+                self._average(of, wanted)
+            case _:
+                raise NotPushed(f"{kind} is not done")
+
+    def _ask(self, text: str) -> str:
+        # No name of a column that rows are grouped by.
+        return self._asked.setdefault(text, f"{len(self._asked)} {text}")
+
+    def _take(self, text: str) -> None:
+        name = self._ask(text)
+        self.columns.append(lambda found: found[name])
+
+    def _counted(self, of: Any) -> str:
+        if of.variant_name() == "Literal" and of.python_value().is_valid:
+            return "count(*)"
+        if of.variant_name() != "Column":
+            raise NotPushed("a count of values that are computed")
+        return f"count({quoted(of.to_variant().name())})"
+
+    def _compared(self, of: Any) -> str:
+        import pyarrow.types as types
+
+        if of.variant_name() != "Column":
+            raise NotPushed("the least of values that are computed")
+        name = of.to_variant().name()
+        kind = self._schema.field(name).type
+        # For DataFusion NaN is the greatest number, for a scan it is none.
+        known = (types.is_integer, types.is_decimal, types.is_date32, types.is_string, types.is_large_string)
+        if not any(holds(kind) for holds in known) and not (types.is_timestamp(kind) and kind.tz is None):
+            raise NotPushed(f"{kind} is not compared")
+        return quoted(name)
+
+    def _average(self, of: Any, wanted: pa.DataType) -> None:
+        import pyarrow.types as types
+
+        if types.is_decimal(wanted):
+            total, count = self._ask(f"sum({self._numbers.read(of).text})"), self._ask(f"count({self._numbers.read(of).text})")
+            self.columns.append(lambda found: _means(found[total], found[count], wanted))
+        elif of.variant_name() == "Cast" and types.is_integer(self._numbers._type_of(of.to_variant().expr())):
+            self._take(f"avg({self._numbers.read(of.to_variant().expr()).text})")
+        else:
+            self._take(f"avg({self._numbers.read(of).text})")
+
+
+def _means(totals: pa.ChunkedArray, counts: pa.ChunkedArray, wanted: pa.DataType) -> pa.Array:
+    """Means of decimals, as DataFusion cuts them off."""
+    import pyarrow as pa
+
+    def mean(total: Decimal | None, count: int) -> Decimal | None:
+        if total is None:
+            return None
+        digits = int(total.scaleb(wanted.scale, Context(prec=100)))
+        cut = abs(digits) // count
+        return Decimal(cut if digits >= 0 else -cut).scaleb(-wanted.scale, Context(prec=100))
+
+    return pa.array([mean(total, count) for total, count in zip(totals.to_pylist(), counts.to_pylist())], wanted)

@@ -1,0 +1,240 @@
+"""SQL over scanned tables: the answers of DataFusion over the plain files, and what servers do of them."""
+
+from __future__ import annotations
+
+import datetime
+import struct
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, Iterator
+
+import datafusion
+import diskside
+import numpy
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from test_scan import table
+
+NEGATIVE_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0000))[0]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("sql")
+    all_rows = table()
+    pq.write_table(all_rows, directory / "t.parquet", row_group_size=700)
+    pq.write_table(all_rows.slice(0, 0), directory / "empty.parquet")
+    names = pa.array(["minus", None, "zero", "one", "two"])
+    pq.write_table(pa.table({"small": pa.array([-1, None, 0, 1, 2], pa.int32()), "name": names, "n": range(5)}), directory / "r.parquet")
+    floats = [NEGATIVE_NAN, float("-inf"), -1.5, -0.0, 0.0, 0.5, None]
+    pq.write_table(pa.table({"f": floats, "g": pa.array([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, None])}), directory / "floats.parquet")
+    great = {"n": [2**62, 2**62, 2**62], "i": pa.array([2**31 - 1, 1, None], pa.int32()), "u": pa.array([2**64 - 1, 0, 1], pa.uint64())}
+    pq.write_table(pa.table({**great, "d": pa.array([Decimal(10**37), Decimal(-5), None], pa.decimal128(38, 0))}), directory / "great.parquet")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def session(directory: Path) -> Iterator[diskside.Session]:
+    with diskside.serve(directory, rw=True, engines=2) as server, server.connect() as session:
+        yield session
+
+
+TABLES = ("t", "r", "empty", "floats", "great")
+
+
+def plainly(directory: Path, query: str) -> pa.Table:
+    context = datafusion.SessionContext()
+    for name in TABLES:
+        context.register_parquet(name, directory / f"{name}.parquet")
+    return context.sql(query).to_arrow_table()
+
+
+def rows(of: pa.Table, query: str) -> list[str]:
+    # NaN equals nothing, but is shown alike; -0.0 and 0.0 are one number, and either may stand for their group.
+    shown = [str(tuple(row.values())).replace("-0.0", "0.0") for row in of.to_pylist()]
+    return shown if "order by" in query.rpartition(")")[2] else sorted(shown)
+
+
+#: With what is told to servers: ``sums``, a condition, or None.
+QUERIES = [
+    ("select count(*) from t", "sums"),
+    ("select count(small), count(*), min(small), max(n), sum(small), avg(small), avg(n) from t", "sums"),
+    ("select sum(price), avg(price), min(price), max(price), count(price) from t where price < 2.5", "sums"),
+    ("select sum(price * small), sum(price * (1 - price) + 2) from t where small <> 3", "sums"),
+    ("select min(word), max(word), min(day), max(day), min(at), max(at) from t", "sums"),
+    ("select sum(f), avg(f) from t where f < 1.5 and f > -3", None),
+    ("select sum(f), avg(f), count(f) from t where n > 10 and f = 1.5", "sums"),
+    ("select max(g), min(g) from floats", None),
+    ("select sum(small * 2 + n), sum(small + small), sum(\"my \"\"own\"\" name\") from t where not flag", "sums"),
+    ("select small, count(*), sum(price) from t group by small", "sums"),
+    ("select word, flag, day, count(*) c, avg(price) from t where small in (1, 2, 3, 4, -5) group by 1, 2, 3", "sums"),
+    ("select small as s, sum(price) p from t group by small having sum(n) > 700000 order by p desc, s limit 3 offset 1", "sums"),
+    ("select price, count(*) + 1, sum(n) * 2 from t group by price order by price nulls first limit 7", "sums"),
+    ("select x.small, max(x.word) from t x where x.n between 5 and 3000 group by x.small", "sums"),
+    ("select distinct word, small from t", "sums"),
+    ("select f, count(*) from t group by f", None),
+    ("select count(distinct small) from t where n > 7", '("n" > 7)'),
+    ("select small % 3, count(*) from t where n > 100 group by 1", '("n" > 100)'),
+    ("select sum(n) filter (where flag), count(*) from t where n > 3990", '("n" > 3990)'),
+    ("select first_value(n order by n desc) from t where n < 20", '("n" < 20)'),
+    ("select grouping(small), small, sum(n) from t group by rollup(small)", None),
+    ("select sum(n), sum(price), count(*), min(word) from empty", "sums"),
+    ("select small, sum(n) from empty group by small", "sums"),
+    ("select * from empty", None),
+    ("select n, word from t where word like '%fox' and n < 100", """("n" < 100) and ("word" like '%fox')"""),
+    ("select n from t where word not like 'a_b' and word is not null and n > 3000", None),
+    ("select n from t where word ilike 'FOX' and small is null", '("small" is null)'),
+    ("select n from t where day >= date '1994-01-01' + interval '1' year and day < date '1995-02-01'", None),
+    ("select n from t where at > timestamp '2020-01-01 01:00:00.5' and flag", None),
+    ("select n from t where f < 0.5 order by n", '(not ("f" >= 5.000000e-01))'),
+    ("select n from t where not (f < 0.5 or f > 1) or small = 2", None),
+    ("select n from t where f in (0.0, 1.5, 2.5, 3.5, 4.5) or f is null", None),
+    ("select n from t where small not in (1, 2, 3, 4) and word in ('fox', 'it''s')", None),
+    ("select n from t where small not in (1, null)", None),
+    ("select n from t where n * 2 > 7990 and price between 0.05 and 5", None),
+    ("select n + 1, upper(word), price / 3 from t where \"my \"\"own\"\" name\" = 2 and n < 50", None),
+    ("select n, row_number() over (partition by small order by n) from t where n < 30", '("n" < 30)'),
+    ("select a.n from t a join t b on a.n = b.n + 1 where a.small = 2 and b.n > 3000", """(("small" = 2)) or (("n" > 3000))"""),
+    ("select t.n, r.name from t left join r on t.small = r.small where t.n < 40 and r.n is not null", '("n" < 40)'),
+    ("select name, sum(price) from t join r on t.small = r.small where t.n > 5 group by name", None),
+    ("select n from t where small = (select max(small) from t where n < 10) and n < 99", None),
+    ("select n from t where exists (select 1 from r where r.small = t.small and r.name = 'two') and n > 3900", '("n" > 3900)'),
+    ("select n from t where n < 3 union all select n from t where n > 3997", '(("n" < 3)) or (("n" > 3997))'),
+    ("with x as (select small, sum(n) s from t group by small) select max(s) from x where small > 0", '("small" > 0)'),
+    ("select count(*) from t where flag is true", None),
+    ("select count(*) from floats where f < 1", None),
+    ("select sum(g) from floats where f >= 0", None),
+    ("select sum(g), count(*) from floats where f <> 0.0", "sums"),
+    ("select g from floats where f <= 0.0 or f > 0.25", None),
+    ("select sum(n) from great", None),
+    ("select sum(i), sum(i + 0), sum(u) from great", None),
+    ("select sum(i * i) from great", None),
+    ("select sum(d), max(d), min(u), max(u), avg(i) from great", "sums"),
+    ("select 1 + 1", None),
+]
+
+
+@pytest.mark.parametrize(("query", "pushed"), QUERIES, ids=[query for query, _ in QUERIES])
+def test_an_answer_is_that_of_the_plain_files(session: diskside.Session, directory: Path, query: str, pushed: str | None) -> None:
+    asked = session.sql(query, **{name: f"{name}.parquet" for name in TABLES})
+    answer, wanted = asked.arrow(), plainly(directory, query)
+    assert rows(answer, query) == rows(wanted, query)
+    assert answer.schema.names == wanted.schema.names
+    # Text that is read of plain files is of another type there.
+    as_text = [pa.string() if kind == pa.string_view() else kind for kind in wanted.schema.types]
+    assert answer.schema.types == as_text
+    is_summed = [scan._wanted["aggregate"] is not None for scan in asked.scans]
+    if pushed == "sums":
+        assert is_summed and all(is_summed)
+    elif pushed is not None:
+        assert pushed in [scan._wanted["where"] for scan in asked.scans]
+
+
+def great(directory: Path) -> int:
+    """A file of 3 M numbers that do not compress; gives its length."""
+    path = directory / "long.parquet"
+    numbers = numpy.random.default_rng(1).integers(0, 1 << 62, (2, 1_500_000))
+    pq.write_table(pa.table({"n": numbers[0], "m": numbers[1]}), path, row_group_size=50_000, compression="none", use_dictionary=False)
+    return path.stat().st_size
+
+
+def test_what_is_not_wanted_does_not_travel(session: diskside.Session, directory: Path) -> None:
+    length = great(directory)
+    asked = session.sql("select sum(n), count(*) from x where m > 0", x="long.parquet")
+    with pytest.raises(diskside.UsageError, match="more digits than a result holds"):
+        # 1.5 M numbers of 62 bits: a scan says that their sum does not fit, and DataFusion keeps its lowest bits.
+        session.scan("long.parquet", aggregate="sum(n)").arrow()
+    assert asked.arrow().to_pylist() == plainly_of(directory, "long.parquet", asked.query)
+    asked = session.sql("select min(n), max(m), count(*) from x where m > 0", x="long.parquet")
+    assert asked.arrow().to_pylist() == plainly_of(directory, "long.parquet", asked.query)
+    assert sum(scan.report["received_bytes"] for scan in asked.scans) < length / 1000
+    asked = session.sql(f"select n from x where m < {1 << 54} order by n", x="long.parquet")
+    assert asked.arrow().to_pylist() == plainly_of(directory, "long.parquet", asked.query)
+    assert sum(scan.report["received_bytes"] for scan in asked.scans) < length / 20
+
+
+def plainly_of(directory: Path, name: str, query: str) -> list[dict[str, Any]]:
+    context = datafusion.SessionContext()
+    context.register_parquet("x", directory / name)
+    return context.sql(query).to_arrow_table().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("query", "limit"),
+    [
+        ("select m, n from x limit 7", 7),
+        ("select n + 1 as y from x where m > 5 limit 3 offset 2", 5),
+        ("select n from x where m % 2 = 0 limit 3", None),
+    ],
+)
+def test_a_limit_ends_the_scan(session: diskside.Session, directory: Path, query: str, limit: int | None) -> None:
+    great(directory)
+    asked = session.sql(query, x=session.scan("long.parquet", place="device"))
+    assert asked.arrow().to_pylist() == plainly_of(directory, "long.parquet", query)
+    (scan,) = asked.scans
+    assert scan._wanted["limit"] == limit
+    with pytest.raises(diskside.UsageError, match="read to its end"):
+        _ = scan.report
+
+
+def test_tables_are_files_scans_and_tables(session: diskside.Session, directory: Path) -> None:
+    (directory / "prices.txt").write_text("fox;0010;2.50\nhen;0020;10.00\nowl;;0.25\n")
+    prices = session.scan("prices.txt", header=False, delimiter=";", types="column1 text, column2 decimal(15, 2)", where="column0 <> 'hen'")
+    names = pa.table({"column0": ["fox", "hen"], "Name": ["Renard", "Poule"]})
+    query = 'select "Name", column2 from prices join names using (column0)'
+    joined = session.sql(query, prices=prices, names=names)
+    assert joined.arrow().to_pylist() == [{"Name": "Renard", "column2": Decimal("2.50")}]
+    assert joined.polars().to_dicts() == pa.table(joined).to_pylist() == joined.pandas().to_dict("records")
+    summed = session.sql("select sum(column2) as total from prices where column0 <> 'owl'", prices=prices)
+    assert summed.arrow().to_pylist() == [{"total": Decimal("2.50")}]
+    assert summed.scans[0]._wanted["where"] == "(column0 <> 'hen') and ((\"column0\" <> 'owl'))"
+    first = session.sql("select count(*) as n from first", first=session.scan("t.parquet", limit=5))
+    assert first.arrow().to_pylist() == [{"n": 5}]
+    for part in ("a", "b"):
+        (directory / f"parts/part={part}").mkdir(parents=True, exist_ok=True)
+        pq.write_table(table(50), directory / f"parts/part={part}/x.parquet")
+    parts = session.sql('select part, count(*) as n from "Parts" where n < 10 group by part order by part desc', Parts="parts")
+    assert parts.arrow().to_pylist() == [{"part": "b", "n": 10}, {"part": "a", "n": 10}]
+    assert session.sql('select n from "Parts" where part = \'b\' and n < 2', Parts="parts").arrow()["n"].to_pylist() == [0, 1]
+
+
+def test_it_says_what_it_does(session: diskside.Session) -> None:
+    asked = session.sql("select small, sum(n) from t where n > 5 group by small", t="t.parquet")
+    told = asked.explain()
+    assert "t.parquet, where='(\"n\" > 5)', aggregate=" in told and "TableScan: t" in told
+    assert asked.scans == []
+    told = session.sql("select n, upper(word) from t where n > 5 and f < 1", t="t.parquet").explain()
+    assert "columns=['n', 'f', 'word'], where=" in told
+    now = session.sql("select n from t where at < now() and n < 3", t="t.parquet")
+    assert now.arrow().num_rows == 3 and now.scans[0]._wanted["where"] is None, "time passes between plan and query"
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("select", "sql: .*Expected"),
+        ("select missing from t", "sql: .*missing"),
+        ("select n from absent", "sql: .*absent"),
+        ("create table x as select 1", "sql: .*DDL"),
+        ("copy (select 1) to '/tmp/x.csv'", "sql: .*DML|sql: .*not supported"),
+        ("set datafusion.execution.batch_size = 3", "sql: .*SetVariable|sql: .*not supported"),
+        ("select 1 / (n - n) from t", "sql: .*[Dd]ivide by zero"),
+    ],
+)
+def test_what_is_wrong_is_said(session: diskside.Session, query: str, message: str) -> None:
+    with pytest.raises(diskside.UsageError, match=message):
+        session.sql(query, t="t.parquet").arrow()
+
+
+def test_what_is_no_table_is_said(session: diskside.Session, directory: Path) -> None:
+    with pytest.raises(diskside.UsageError, match="t: 5 is no table"):
+        session.sql("select 1", t=5)
+    with pytest.raises(FileNotFoundError):
+        session.sql("select 1 from t", t="absent.parquet").arrow()
+    great(directory)
+    damaged = bytearray((directory / "long.parquet").read_bytes())
+    damaged[len(damaged) // 2 : len(damaged) // 2 + 200_000] = bytes(200_000)
+    (directory / "damaged.parquet").write_bytes(damaged)
+    with pytest.raises(diskside.DisksideError, match="damaged.parquet"):
+        session.sql("select n, m from t where n % 3 <> 5", t=session.scan("damaged.parquet")).arrow()
