@@ -360,3 +360,21 @@ fn late_accesses_say_how_late() {
     assert!(delays.iter().all(|delay| *delay < Duration::from_millis(10)));
     assert!(delays.iter().any(|delay| *delay > Duration::from_millis(5)));
 }
+
+/// Root opened the volume that a link led to, and served it, also if the server's own user had made the link, in its own
+/// directory: that user could have any file and any device of the machine, through the server.
+#[test]
+fn root_follows_no_link_of_somebody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let (image, link) = (directory.path().join("image"), directory.path().join("link"));
+    std::fs::write(&image, [0; 8192]).unwrap();
+    std::os::unix::fs::symlink("image", &link).unwrap();
+    let options = OpenOptions { read_only: true, buffered: true, size: None, block_bytes: 4096 };
+    FileMedium::open(&link, &options).unwrap();
+    // Only root can give the link to somebody, and only root must not follow it then.
+    if std::os::unix::fs::lchown(&link, Some(65534), None).is_ok() {
+        let error = FileMedium::open(&link, &options).unwrap_err().to_string();
+        assert!(error.contains("is a link of user 65534, who could have it lead to any file"), "{error}");
+        FileMedium::open(&image, &options).unwrap();
+    }
+}

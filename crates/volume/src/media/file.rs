@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +15,7 @@ use diskside_io::ring::Op;
 use diskside_sys::lock::{Lock, try_lock};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, fadvise, fdatasync, flock};
 use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::process::geteuid;
 
 use crate::medium::{Access, Action, Medium, Properties, Step};
 
@@ -55,6 +56,7 @@ pub struct OpenOptions {
 impl FileMedium {
     /// Opens `path`; an error names it and says what to do.
     pub fn open(path: &Path, options: &OpenOptions) -> io::Result<Self> {
+        check_link(path)?;
         let (file, direct) = open_file(path, options).map_err(|error| in_file(path, error))?;
         let metadata = file.metadata().map_err(|error| in_file(path, error))?;
         let is_device = metadata.file_type().is_block_device();
@@ -143,6 +145,21 @@ impl Medium for FileMedium {
             }
             self.zeroes.store(false, Ordering::Relaxed);
         }
+    }
+}
+
+/// Root can open any file, and would serve the one to which somebody else has a link lead, such as the user that the server becomes
+/// in a directory of its own.
+fn check_link(path: &Path) -> io::Result<()> {
+    match path.symlink_metadata() {
+        Ok(found) if found.is_symlink() && found.uid() != 0 && geteuid().is_root() => {
+            let owner = found.uid();
+            Err(wrong(
+                path,
+                &format!("is a link of user {owner}, who could have it lead to any file: name that file itself"),
+            ))
+        }
+        _ => Ok(()),
     }
 }
 
