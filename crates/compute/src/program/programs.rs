@@ -112,8 +112,12 @@ impl Programs {
         let (offset, part_len) = (sqe.load_offset() as usize, sqe.load_len() as usize);
         let mut table = self.lock();
         let table = &mut *table;
-        let mut used = bytes_downloaded(&table.slots);
-        let own = table.slots.iter().filter(|slot| slot.owner() == Some(host)).count();
+        let mut used = bytes_downloaded(table.slots.iter());
+        let is_own = |slot: &&Slot| slot.owner() == Some(host);
+        let mut own_bytes = bytes_downloaded(table.slots.iter().filter(is_own));
+        let own = table.slots.iter().filter(is_own).count();
+        let taken = table.slots.iter().filter_map(Slot::owner).count();
+        let for_hosts = table.slots.iter().filter(|slot| !slot.is_shipped()).count();
         let slot = table.slots.get_mut(usize::from(pind)).ok_or(Status::INVALID_PROGRAM_INDEX.dnr())?;
         let mine = slot.owner() == Some(host);
         let invalid = |message: &str| Problem::new(Status::INVALID_PROGRAM_DATA.dnr(), message);
@@ -127,6 +131,7 @@ impl Programs {
             // Offset 0 begins again: the host may have abandoned the load that it began.
             Slot::Loading { bytes, .. } if offset == 0 => {
                 used -= bytes.len();
+                own_bytes -= bytes.len();
                 *slot = Slot::Empty;
             }
             Slot::Loading { .. } | Slot::Empty => {}
@@ -142,6 +147,14 @@ impl Programs {
             }
             if len > self.limits.len_max || used + len > self.limits.total_len_max {
                 return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr().into());
+            }
+            if is_for_others(self.limits.total_len_max, (used, own_bytes), len) {
+                return Err(bytes_for_others());
+            }
+            if !mine && is_for_others(for_hosts, (taken, own), 1) {
+                let told =
+                    "the last eighth of the target's program indexes is for hosts that have fewer; unload a program";
+                return Err(Problem::new(Status::INSUFFICIENT_PROGRAM_RESOURCES.dnr(), told));
             }
             // A slot whose load this host begins again was its own before.
             if own - usize::from(mine) >= quota.programs_of(self.limits.host_programs_max) {
@@ -167,6 +180,10 @@ impl Programs {
         if used + part_len > self.limits.total_len_max {
             *slot = Slot::Empty;
             return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr().into());
+        }
+        if is_for_others(self.limits.total_len_max, (used, own_bytes), part_len) {
+            *slot = Slot::Empty;
+            return Err(bytes_for_others());
         }
         bytes.extend_from_slice(data);
         if bytes.len() < *len {
@@ -245,6 +262,7 @@ impl Programs {
         let mut table = self.lock();
         let loaded = |slot: &Slot| matches!(slot, Slot::Loaded(Entry { active: true, owner: Some(_), .. }));
         let active = table.slots.iter().filter(|slot| loaded(slot)).count();
+        let own = table.slots.iter().filter(|slot| loaded(slot) && slot.owner() == Some(host)).count();
         let slot = table.slots.get_mut(usize::from(sqe.program_index())).ok_or(Status::INVALID_PROGRAM_INDEX.dnr())?;
         let Slot::Loaded(entry) = slot else { return Err(Status::NO_PROGRAM.dnr().into()) };
         if !entry.is_for(host) {
@@ -261,6 +279,11 @@ impl Programs {
         }
         if activate && active >= self.limits.active_max {
             let told = format!("{active} programs of hosts are active, all that may be; deactivate one");
+            return Err(Problem::new(Status::MAXIMUM_PROGRAMS_ACTIVATED.dnr(), told));
+        }
+        if activate && is_for_others(self.limits.active_max, (active, own), 1) {
+            let told =
+                "the last eighth of the programs that may be active is for hosts that have fewer; deactivate one";
             return Err(Problem::new(Status::MAXIMUM_PROGRAMS_ACTIVATED.dnr(), told));
         }
         entry.active = activate;
@@ -329,6 +352,19 @@ impl Programs {
     fn lock(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether so many more, of which `taken` are taken and `own` are the host's, are kept for hosts that have less: the last
+/// eighth is for those that have less than an eighth. So one host can have most, and none can keep the others out.
+fn is_for_others(max: usize, (taken, own): (usize, usize), more: usize) -> bool {
+    let part = max / 8;
+    part > 0 && taken + more > max - part && own + more > part
+}
+
+fn bytes_for_others() -> Problem {
+    let told =
+        "the last eighth of the target's memory for programs is for hosts that have less of it; unload a program";
+    Problem::new(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr(), told)
 }
 
 impl Table {

@@ -97,6 +97,11 @@ impl Slot {
         }
     }
 
+    /// Whether it has a program that came with the target.
+    pub(super) fn is_shipped(&self) -> bool {
+        matches!(self, Slot::Loaded(Entry { owner: None, .. }))
+    }
+
     pub(super) fn owner(&self) -> Option<&str> {
         match self {
             Slot::Empty => None,
@@ -108,12 +113,12 @@ impl Slot {
 
 /// Bytes that came from hosts. Those that a host only said would come count when they do: saying so costs it nothing, and
 /// would keep others from loading.
-pub(super) fn bytes_downloaded(slots: &[Slot]) -> usize {
+pub(super) fn bytes_downloaded<'a>(slots: impl Iterator<Item = &'a Slot>) -> usize {
     let len = |slot: &Slot| match slot {
         Slot::Loading { bytes, .. } => bytes.len(),
         Slot::Verifying { len, .. } => *len,
         Slot::Loaded(Entry { owner: Some(_), program, .. }) => program.object.len(),
         Slot::Loaded(_) | Slot::Empty => 0,
     };
-    slots.iter().map(len).sum()
+    slots.map(len).sum()
 }

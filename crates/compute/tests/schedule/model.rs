@@ -60,6 +60,10 @@ impl Model {
         let others = self.slots.iter().enumerate().filter(|(at, _)| *at != slot);
         let used: usize = others.map(|(_, slot)| slot.len()).sum();
         let own = self.slots.iter().filter(|slot| slot.owner() == Some(host)).count();
+        let others = self.slots.iter().enumerate().filter(|(at, it)| *at != slot && it.owner() == Some(host));
+        let own_bytes: usize = others.map(|(_, it)| it.len()).sum();
+        let part = self.total_len_max / 8;
+        let is_for_others = |more: usize| used + more > self.total_len_max - part && own_bytes + more > part;
         let slot = &mut self.slots[slot];
         let mine = slot.owner() == Some(host);
         match slot {
@@ -72,7 +76,7 @@ impl Model {
             if len == 0 {
                 return Err(Status::INVALID_PROGRAM_DATA.dnr());
             }
-            if used + total > self.total_len_max {
+            if used + total > self.total_len_max || is_for_others(total) {
                 return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr());
             }
             if own - usize::from(mine) >= HOST_PROGRAMS_MAX {
@@ -91,7 +95,7 @@ impl Model {
             *slot = ModelSlot::Empty;
             return Err(Status::INVALID_PROGRAM_DATA.dnr());
         }
-        if used + *sent + len > self.total_len_max {
+        if used + *sent + len > self.total_len_max || is_for_others(*sent + len) {
             *slot = ModelSlot::Empty;
             return Err(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr());
         }

@@ -267,3 +267,31 @@ fn programs_of_all_hosts_have_so_many_bytes_and_no_more() {
     client.admin(Sqe::unload_program(COMPUTE, FREE), None).ok();
     other.load(FREE + 1, stats).ok();
 }
+
+/// One host's programs could have all bytes that there are for programs, and no other host could load any. Now the last
+/// eighth is for hosts that have less than an eighth.
+#[test]
+fn a_host_with_most_of_the_bytes_leaves_some_to_others() {
+    let stats = object("stats64");
+    let room = stats.len() as u64 * 10;
+    let running = start(builder().compute(|compute| compute.program_memory = Size::from_bytes(room)));
+    let mut client = Client::connect(&running);
+    let mut other = Client::connect_as(&running, OTHER);
+    for place in 0..8 {
+        client.load(FREE + place, stats).ok();
+    }
+    let told =
+        "the last eighth of the target's memory for programs is for hosts that have less of it; unload a program";
+    let answer = client.load(FREE + 8, stats);
+    client.admin_fails(answer, Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr(), told);
+    // A load is refused when it begins.
+    for place in [FREE + 8, FREE + 9] {
+        let answer = client.load_part(place, stats.len() as u32, 0, &stats[..1]);
+        client.admin_fails(answer, Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr(), told);
+    }
+    other.load(FREE + 8, stats).ok();
+    client.admin(Sqe::unload_program(COMPUTE, FREE), None).ok();
+    client.load(FREE, stats).fails_with(Status::MAXIMUM_PROGRAM_BYTES_EXCEEDED.dnr());
+    other.admin(Sqe::unload_program(COMPUTE, FREE + 8), None).ok();
+    client.load(FREE, stats).ok();
+}
