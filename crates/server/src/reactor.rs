@@ -20,6 +20,7 @@ mod memory;
 mod receive;
 mod sends;
 mod start;
+mod steps;
 mod task;
 mod token;
 
@@ -38,6 +39,7 @@ use self::core::{Core, STALL, Timer};
 use self::local::LocalVolumes;
 use self::memory::Memory;
 use self::sends::Sends;
+use self::steps::{STEPS_TIME, Steps};
 use self::token::Token;
 use crate::shared::{Mailbox, Message, Shared};
 use diskside_compute::{NextTurn, Shares};
@@ -69,7 +71,7 @@ impl Reactor {
             tasks: Slab::new(),
             memory_waiters: VecDeque::new(),
             block_waiters: VecDeque::new(),
-            yielded: VecDeque::new(),
+            yielded: Steps::default(),
             shares: Shares::default(),
             put_off: NextTurn::default(),
             timers: BinaryHeap::new(),
@@ -191,14 +193,22 @@ impl Reactor {
 
     /// Tasks that waited for something that may have come.
     fn retry_tasks(&mut self) {
+        let began = Instant::now();
         for _ in 0..self.core.yielded.len() {
-            if let Some(key) = self.core.yielded.pop_front() {
+            if let Some(key) = self.core.yielded.pop() {
                 self.resume(key);
             }
+            if began.elapsed() >= STEPS_TIME {
+                break;
+            }
         }
+        let began = Instant::now();
         for _ in 0..self.core.block_waiters.len() {
             if let Some(key) = self.core.block_waiters.pop_front() {
                 self.resume(key);
+            }
+            if began.elapsed() >= STEPS_TIME {
+                break;
             }
         }
         if let Some(id) = self.core.memory.reserved_for()

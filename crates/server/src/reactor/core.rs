@@ -14,6 +14,7 @@ use slab::Slab;
 use super::local::LocalVolumes;
 use super::memory::Memory;
 use super::sends::Sends;
+use super::steps::Steps;
 use super::task::{Next, Task};
 use super::token::Token;
 use crate::shared::{Mailbox, Shared};
@@ -36,7 +37,7 @@ pub(crate) struct Core {
     /// Tasks that wait for memory, for a block, and for their next turn.
     pub(super) memory_waiters: VecDeque<usize>,
     pub(super) block_waiters: VecDeque<usize>,
-    pub(super) yielded: VecDeque<usize>,
+    pub(super) yielded: Steps,
     /// The part of this turn that traversals took, and connections whose traversals continue in the next.
     pub(super) shares: Shares,
     pub(super) put_off: NextTurn,
@@ -123,10 +124,10 @@ impl Core {
             Next::Elsewhere => {
                 let waker = self.mailbox.task_waker(key);
                 if self.tasks[key].listen(&waker) {
-                    self.yielded.push_back(key);
+                    self.yielded.push(self.tasks[key].host, key);
                 }
             }
-            Next::Yield => self.yielded.push_back(key),
+            Next::Yield => self.yielded.push(self.tasks[key].host, key),
             Next::End(_) => unreachable!("a task that ended is not parked"),
         }
     }
@@ -135,7 +136,7 @@ impl Core {
     pub(super) fn end_delays(&mut self, connection: usize) {
         for (key, task) in &mut self.tasks {
             if task.connection == connection && task.delayed_until.take().is_some() {
-                self.yielded.push_back(key);
+                self.yielded.push(task.host, key);
             }
         }
     }

@@ -180,8 +180,10 @@ impl Connection {
 
     /// Runs a new task as far as it gets; only one that has to wait is kept.
     pub(super) fn run(&mut self, core: &mut Core, mut task: Task) {
+        task.host = self.account.host.as_ref().map_or(0, |host| Rc::as_ptr(host).addr());
         let mut bench = Bench { memory: &mut core.memory, account: &mut self.account, copy_reads: self.copy_reads };
-        match task.advance(&mut bench) {
+        let next = if task.is_long() { Next::Yield } else { task.advance(&mut bench) };
+        match next {
             Next::End(ended) => self.finish(core, task, ended),
             next => {
                 match next {

@@ -36,6 +36,8 @@ use diskside_volume::medium::{Access, Action};
 pub(crate) struct Task {
     /// The connection that it came from.
     pub(crate) connection: usize,
+    /// The host of that: with others it takes turns.
+    pub(crate) host: usize,
     /// Who asked for it there.
     pub(crate) asker: Asker,
     /// The volume that it names.
@@ -207,6 +209,7 @@ impl Task {
         };
         Self {
             connection,
+            host: 0,
             asker,
             volume,
             kind,
@@ -241,6 +244,11 @@ impl Task {
     /// Whether it reads for a traversal.
     pub(crate) fn is_fetch(&self) -> bool {
         matches!(self.asker, Asker::Traversal(..))
+    }
+
+    /// Whether it has many steps, each of which takes its time: none is taken before its turn.
+    pub(crate) fn is_long(&self) -> bool {
+        matches!(self.work, Work::Verify { .. } | Work::Zero { .. } | Work::Copy { .. })
     }
 
     /// It is under way, and not only a copy.

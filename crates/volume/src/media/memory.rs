@@ -72,4 +72,4 @@ fn system_memory_bytes() -> u64 {
     info.totalram.saturating_mul(u64::from(info.mem_unit))
 }
 
-const ZERO_STEP_BYTES: u64 = 1 << 20;
+const ZERO_STEP_BYTES: u64 = 256 << 10;
