@@ -6,8 +6,8 @@ use crate::request::SLICE;
 use diskside::Location;
 use diskside::sandbox::machine::CancelToken;
 use diskside::scan::{
-    Compression, Format, FormatError, Plan, TextError, parse_aggregates, parse_columns, parse_filter, parse_format,
-    parse_order, parse_types,
+    Compression, Format, FormatError, Part, Plan, TextError, parse_aggregates, parse_columns, parse_filter,
+    parse_format, parse_order, parse_types,
 };
 use diskside::session::{ScanOptions, Scanned, Session, Side};
 use pyo3::prelude::*;
@@ -52,6 +52,7 @@ pub(crate) struct Wanted {
     delimiter: Option<String>,
     header: bool,
     types: Option<String>,
+    row_groups: Option<(u32, u32)>,
 }
 
 impl Wanted {
@@ -69,6 +70,7 @@ impl Wanted {
         let plan = Plan {
             format: self.format(b"")?,
             types: parsed("types", self.types.as_deref(), parse_types)?.unwrap_or_default(),
+            part: self.row_groups.map_or_else(Part::default, |(first, count)| Part { first, count }),
             columns: self.columns.clone(),
             filter: parsed("where", self.filter.as_deref(), parse_filter)?,
             aggregates: parsed("aggregate", self.aggregate.as_deref(), parse_aggregates)?.unwrap_or_default(),
@@ -76,7 +78,6 @@ impl Wanted {
             order: parsed("order", self.order.as_deref(), parse_order)?.unwrap_or_default(),
             limit: self.limit,
             compression: Compression::Lz4,
-            ..Plan::default()
         };
         // What a server would say of it is said before one is asked.
         Plan::from_bytes(&plan.to_bytes()).map_err(|error| wrong("this scan is not possible", &error.what))
@@ -116,6 +117,9 @@ impl Scan {
             let mut scan = || -> Result<Scanned, Failure> {
                 let files = session.scan_files_of(&named)?;
                 plan.format = wanted.format(files.first_path())?;
+                if wanted.row_groups.is_some() && files.plain().is_none() {
+                    return Err(Failure::usage("row_groups: those of one file that is named by its path"));
+                }
                 Ok(session.scan_files(&files, &plan, &options, &mut Pieces(&sender))?)
             };
             // A receiver that is gone needs to hear nothing.

@@ -125,6 +125,14 @@ impl Session {
         }))
     }
 
+    /// The files that a scan would read, and whether they are one that is named by its path.
+    fn scan_files(&self, py: Python<'_>, names: Vec<PathBuf>) -> PyResult<(Vec<String>, bool)> {
+        let session = self.0.get()?.clone();
+        let named = names.iter().map(|name| location(name)).collect::<Result<Vec<_>, _>>()?;
+        let files = py.detach(|| session.scan_files_of(&named)).map_err(Failure::from)?;
+        Ok((files.all().iter().map(ToString::to_string).collect(), files.plain().is_some()))
+    }
+
     /// Begins a scan of a table in files.
     fn scan(
         &self,

@@ -63,6 +63,8 @@ class Scan:
             "delimiter": _text("delimiter", delimiter),
             "header": header,
             "types": _listed("types", types, lambda name, kind: f"{quoted(name)} {kind}", "price decimal(15, 2)"),
+            # The first one, and how many, of one file; None: all.
+            "row_groups": None,
         }
         self._session = session
         self._place = place

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: Comparisons, and how they are with both sides exchanged.
 _EXCHANGED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 #: What is true where a comparison of numbers is false.
-_OTHERWISE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+OTHERWISE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 #: How deep an expression is read; scans take at most 64.
 _DEPTH_MAX = 40
 
@@ -122,8 +122,8 @@ def _compared(node: Any, schema: pa.Schema) -> Condition:
         left, sign, right = right, _EXCHANGED[sign], left
     column, value = _column(left, schema), _value(right)
     said = column.compared("<>" if sign == "!=" else sign, value)
-    if column.is_float and sign in _OTHERWISE:
-        return Condition(said, f"not ({column.compared(_OTHERWISE[sign], value)})")
+    if column.is_float and sign in OTHERWISE:
+        return Condition(said, f"not ({column.compared(OTHERWISE[sign], value)})")
     return _exact(said)
 
 

@@ -38,6 +38,12 @@ impl ScanFiles {
         self.files.first().filter(|_| self.is_plain)
     }
 
+    /// All files, in the order in which they are read.
+    #[must_use]
+    pub fn all(&self) -> &[Location] {
+        &self.files
+    }
+
     /// The bytes of the path of the first file, by which the format of all is guessed.
     #[must_use]
     pub fn first_path(&self) -> &[u8] {
