@@ -66,3 +66,29 @@ def test_text_is_not_cut(tmp_path: Path) -> None:
         assert rows([part], schema, (Conjunct("n", "n >= 998"),)).to_pylist() == [{"n": 998, "word": "w998"}, {"n": 999, "word": "w999"}]
         with pytest.raises(diskside.UsageError, match="row_groups: those of one file"):
             session.scan(["t.csv", "t.csv"])._other(row_groups=(0, 1)).arrow()
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_dask_reads_what_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheduler: str) -> None:
+    import dask
+    import diskside.dask
+
+    table = pa.table({"n": range(9000), "k": [row % 7 if row > 3000 else None for row in range(9000)], "text": ["x" * 50] * 9000})
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=1000, compression="none", use_dictionary=False)
+    read = []
+    monkeypatch.setattr(ScanPart, "rows", lambda part, schema, *more: read.append(schema.names) or rows_of(part, schema, *more))
+    with diskside.serve(tmp_path, rw=True) as server, dask.config.set(scheduler=scheduler, num_workers=2):
+        frame = diskside.dask.read(f"{server.url}/t.parquet", where="n >= 10", target="200kB")
+        assert frame.npartitions == 4 and list(frame.columns) == ["n", "k", "text"]
+        sums = frame.groupby("k")["n"].sum().compute()
+        assert sums.to_dict() == {key: sum(row for row in range(3001, 9000) if row % 7 == key) for key in range(7)}
+        if scheduler == "threads":
+            assert {name for names in read for name in names} == {"n", "k"}
+            pq.write_table(table, tmp_path / "t.parquet")
+            with pytest.raises(diskside.ChangedError):
+                frame.compute()
+    with pytest.raises(diskside.UsageError, match="a DataFrame is of rows"):
+        diskside.dask.read(tmp_path / "t.parquet", aggregate="sum(n)")
+
+
+rows_of = ScanPart.rows

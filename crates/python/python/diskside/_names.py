@@ -45,6 +45,11 @@ def seconds(name: str, value: Any) -> float | None:
     return number
 
 
+def server_of(url: str) -> str | None:
+    """HOST:PORT of the server that has a file; None of files of this machine."""
+    return url.split("://", 1)[1].split("/", 1)[0] if is_url(url) else None
+
+
 def path_of(name: Any) -> str | bytes:
     """A path or URL as text."""
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._condition import all_of, cheapest
 from ._default import default_session
-from ._names import is_export_url, is_url
+from ._names import is_export_url, is_url, server_of
 from ._scan import Scan, quoted
 from .errors import ChangedError
 
@@ -45,6 +45,11 @@ class ScanPart(NamedTuple):
     wanted: dict[str, Any]
     place: str
     partitions: bool
+
+    @property
+    def server(self) -> str | None:
+        """HOST:PORT of the server that has its first file; None of files of this machine."""
+        return server_of(self.files[0])
 
     def scan(self, session: Session | None = None, **instead: Any) -> Scan:
         """A scan of this part.

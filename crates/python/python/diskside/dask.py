@@ -1,6 +1,6 @@
-"""Functions over many files at many servers, scheduled by Dask.
+"""Functions over many files at many servers, and tables in files, scheduled by Dask.
 
-It needs the package ``dask``.
+It needs the package ``dask``; tables need ``dask[dataframe]``.
 """
 
 from __future__ import annotations
@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from dask.delayed import delayed
 
+from ._default import default_session
 from ._function import Function, function
+from ._names import size
+from ._scan_parts import ScanPart, parts
 from .errors import UsageError
-from .partition import combine, partitions, spread
+from .partition import combine, partitions, spread, turn_at
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Iterable
+
+    import pandas as pd
+    import pyarrow as pa
+
+    from ._session import Session
 
 
 def run(
@@ -64,3 +73,51 @@ def _run(part: Any, run_by: Function, options: dict[str, Any]) -> Any:
 
 def _fold(results: list[Any], run_by: Function, arguments: dict[str, Any]) -> Any:
     return combine(run_by, results, **arguments)
+
+
+def read(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    columns: str | Iterable[str] | None = None,
+    *,
+    where: str | None = None,
+    target: int | str = "128MiB",
+    session: Session | None = None,
+    **options: Any,
+) -> Any:
+    """Tables in files, wherever they are, as a Dask DataFrame. Its columns have the types of Arrow (``pandas.ArrowDtype``).
+
+    Partitions are row groups of a Parquet file, or files. Columns that are not used stay where they are, and so do rows for which ``where``
+    is not true. Workers read through sessions of their own.
+
+    :param files: as for :meth:`diskside.Session.scan`; URLs, so that every worker can reach them.
+    :param target: bytes of a partition.
+    :param session: what looks at the files now.
+    :param options: further options of :meth:`diskside.Session.scan`: ``input``, ``delimiter``, ``header``, ``types``, ``place``, ``partitions``.
+
+    >>> lineitem = diskside.dask.read("diskside://server/data/lineitem.parquet", where="l_quantity < 24")
+    >>> lineitem.groupby("l_shipmode")["l_extendedprice"].sum().compute()
+    """
+    from dask.dataframe import from_map
+
+    scan = (session or default_session()).scan(files, columns, where=where, **options)
+    if not scan._gives_rows():
+        raise UsageError("a DataFrame is of rows: take sums of diskside.scan(), or sum up the DataFrame")
+    schema = scan.schema
+    cut = parts(scan, size("target", target))
+    meta = _pandas(schema.empty_table())
+    return from_map(_frame, cut, schema=schema, columns=schema.names, meta=meta, label="diskside-read")  # type: ignore[no-untyped-call]
+
+
+def _frame(part: ScanPart, schema: pa.Schema, columns: list[str]) -> pd.DataFrame:
+    import pyarrow
+
+    wanted = pyarrow.schema([schema.field(name) for name in columns])
+    with turn_at(part.server):
+        return _pandas(pyarrow.Table.from_batches(part.rows(wanted), wanted))
+
+
+def _pandas(table: pa.Table) -> pd.DataFrame:
+    import pandas
+
+    # Of one partition NumPy would have whole numbers, and of another, which has NULL, floating-point numbers.
+    return table.replace_schema_metadata(None).to_pandas(types_mapper=pandas.ArrowDtype)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from . import _diskside
 from ._default import default_session
 from ._function import Function, function
-from ._names import expanded, is_export_url, is_url, joined, size
+from ._names import expanded, is_export_url, joined, server_of, size
 from ._options import parted
 from ._result import Result
 from ._session import Session
@@ -26,7 +26,7 @@ _turns: dict[str | None, threading.BoundedSemaphore] = {}
 _turns_lock = threading.Lock()
 
 
-def _turn_at(server: str | None) -> threading.BoundedSemaphore:
+def turn_at(server: str | None) -> threading.BoundedSemaphore:
     with _turns_lock:
         return _turns.setdefault(server, threading.BoundedSemaphore(AT_ONCE))
 
@@ -56,7 +56,7 @@ class Partition(NamedTuple):
     @property
     def server(self) -> str | None:
         """HOST:PORT of the server that has it; None of files of this machine."""
-        return self.url.split("://", 1)[1].split("/", 1)[0] if is_url(self.url) else None
+        return server_of(self.url)
 
     def run(self, what: Function | str | os.PathLike[str] | bytes, *, session: Session | None = None, **options: Any) -> Result:
         """Runs a function over it: :meth:`Session.run`. :func:`combine` folds the results of several.
@@ -64,7 +64,7 @@ class Partition(NamedTuple):
         :raises ChangedError: the file is another version by now.
         """
         used = session or default_session()
-        with _turn_at(self.server):
+        with turn_at(self.server):
             return self._run(used, what, options)
 
     def _run(self, used: Session, what: Function | str | os.PathLike[str] | bytes, options: dict[str, Any]) -> Result:
