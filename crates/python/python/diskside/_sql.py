@@ -136,12 +136,12 @@ class _Plan:
     def _summed(self, plan: Aggregates) -> pa.RecordBatchReader:
         source = self._of._sources[plan.table]
         check = plan.check(source)
-        if check is not None:
-            self._of.scans.append(check)
-            if check.arrow().column(0)[0].as_py():
-                raise NotPushed("NaN")
-        self._of.scans.append(plan.scan(source))
-        sums = plan.table_of(self._of.scans[-1].arrow())
+        scan = plan.scan(source)
+        self._of.scans = [scan] if check is None else [check, scan]
+        found = scan.arrow()
+        if check is not None and check.arrow().column(0)[0].as_py() != plan.rows_of(found):
+            raise NotPushed("NaN")
+        sums = plan.table_of(found)
         try:
             return _reader(plan.finished(sums, _context({})), [])
         # A step that does not bind to the sums alone.

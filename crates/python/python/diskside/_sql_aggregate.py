@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: The columns that rows are grouped by, at most.
 _KEYS_MAX = 8
+#: The number of rows, as a column of sums.
+_ROWS = "all rows: count(*)"
 #: What may be done with the sums, from the last step to the first.
 _AFTER = ("Projection", "Sort", "Limit", "Filter")
 
@@ -31,8 +33,8 @@ class Aggregates(NamedTuple):
     #: How columns of the sums are qualified in the steps that follow.
     alias: str
     where: str | None
-    #: Rows for which a scan and DataFusion may differ; if there is one, the query is no such.
-    doubtful: str | None
+    #: Another condition, where a scan and DataFusion may differ; if it selects other rows, the query is no such.
+    wide: str | None
     by: list[str]
     aggregates: list[str]
     #: Makes a column of the sums, from those of the scan.
@@ -48,8 +50,12 @@ class Aggregates(NamedTuple):
         return source._other(columns=[], where=self.where, by=self.by, aggregate=", ".join(self.aggregates))
 
     def check(self, source: Scan) -> Scan | None:
-        """A scan that counts the doubtful rows."""
-        return None if self.doubtful is None else source._other(columns=[], where=self.doubtful, aggregate="count(*) as n")
+        """A scan that counts the rows that there are if those in doubt are taken."""
+        return None if self.wide is None else source._other(columns=[], where=self.wide, aggregate="count(*)")
+
+    def rows_of(self, sums: pa.Table) -> int:
+        """The rows that were summed up, where some are in doubt."""
+        return sum(sums[_ROWS].to_pylist())
 
     def table_of(self, sums: pa.Table) -> pa.Table:
         """The table of sums that DataFusion would make, of that of the scan.
@@ -137,7 +143,7 @@ def aggregates(plan: Any, schemas: dict[str, pa.Schema], context: datafusion.Ses
     table, predicate = _rows(below)
     if table not in schemas:
         raise NotPushed("not a table that is scanned")
-    where, doubtful = _where(predicate, schemas[table])
+    where, wide = _where(predicate, schemas[table])
     # It tells types: those of expressions, once they are columns of what is below.
     frame = context.create_dataframe_from_logical_plan(LogicalPlan(below))
     reader = _Reader(schemas[table], frame)
@@ -147,8 +153,8 @@ def aggregates(plan: Any, schemas: dict[str, pa.Schema], context: datafusion.Ses
         reader.aggregate(one, field.type)
     if len(keys) > _KEYS_MAX:
         raise NotPushed("many keys")
-    by, made, bounded = reader.asked()
-    return Aggregates(table, reader.alias or table, where, doubtful, by, made, reader.columns, schema, bounded, after)
+    by, made, bounded = reader.asked(wide is not None)
+    return Aggregates(table, reader.alias or table, where, wide, by, made, reader.columns, schema, bounded, after)
 
 
 def _rows(plan: Any) -> tuple[str, Any]:
@@ -178,7 +184,7 @@ def _where(predicate: Any, schema: pa.Schema) -> tuple[str | None, str | None]:
         return None, None
     parts: list[Condition] = [condition(one, schema) for one in conjuncts(predicate)]
     strict, wide = all_of([part.strict for part in parts]), all_of([part.wide for part in parts])
-    return strict, None if strict == wide else f"({wide}) and not ({strict})"
+    return strict, None if strict == wide else wide
 
 
 class _Reader:
@@ -194,15 +200,16 @@ class _Reader:
         self.alias: str | None = None
         self.columns: list[Callable[[dict[str, pa.ChunkedArray]], Any]] = []
 
-    def asked(self) -> tuple[list[str], list[str], dict[str, tuple[int, int]]]:
+    def asked(self, are_in_doubt: bool) -> tuple[list[str], list[str], dict[str, tuple[int, int]]]:
         """Keys, aggregates, and the bounds of some of these."""
         bounded = {}
         for text, bounds in self._numbers.bounded.items():
             for kind in ("min", "max"):
                 bounded[self._ask(f"{kind}({text})")] = bounds
-        if not self._asked:
-            self._ask("count(*)")
-        return self._by, [f"{text} as {quoted(name)}" for text, name in self._asked.items()], bounded
+        asked = dict(self._asked)
+        if are_in_doubt or not asked:
+            asked |= {"count(*) ": _ROWS}
+        return self._by, [f"{text} as {quoted(name)}" for text, name in asked.items()], bounded
 
     def key(self, expression: Any) -> str:
         import pyarrow.types as types
