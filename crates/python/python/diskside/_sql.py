@@ -112,10 +112,13 @@ class _Plan:
         self._limit: int | None = None
         try:
             self._aggregates = aggregates(plan, self._schemas, context)
-        except NotPushed:
-            if not is_of_now:
-                self._pushed = _pushed(plan, self._schemas)
-                self._limit = _limit(plan, self._schemas)
+        # Another kind of plan, or a step that DataFusion does not show to Python.
+        except Exception:
+            pass
+        # Also where there are sums: a server may fail to compute them.
+        if not is_of_now:
+            self._pushed = _pushed(plan, self._schemas)
+            self._limit = _limit(plan, self._schemas)
 
     def run(self) -> pa.RecordBatchReader:
         """The result as it comes."""
@@ -157,7 +160,7 @@ class _Plan:
         return source._other(columns=columns or cheapest(self._schemas[name]), **where, **limit)
 
     def told(self) -> str:
-        """What it does, as a text."""
+        """The plan as a text."""
         lines = []
         if (of := self._aggregates) is not None:
             source = self._of._sources[of.table]
@@ -321,6 +324,6 @@ def _limit(plan: Any, schemas: Mapping[str, pa.Schema]) -> int | None:
                 return None
             (plan,) = plan.inputs()
     # A condition that is not pushed, a table that is not scanned, or a step that DataFusion does not show to Python.
-    except (NotPushed, KeyError, ValueError):
+    except Exception:
         return None
     return limit

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _KEYS_MAX = 8
 #: The number of rows, as a column of sums.
 _ROWS = "all rows: count(*)"
-#: What may be done with the sums, from the last step to the first.
+#: Steps that may follow the sums.
 _AFTER = ("Projection", "Sort", "Limit", "Filter")
 
 
@@ -124,7 +124,7 @@ def tables_of(plan: Any) -> list[str]:
 
 
 def aggregates(plan: Any, schemas: dict[str, pa.Schema], context: datafusion.SessionContext) -> Aggregates:
-    """What an optimised plan sums up.
+    """The sums of an optimised plan.
 
     :param schemas: the columns of tables that are scanned, by name.
     :raises NotPushed: it is of another kind, or has sums that a scan does not do, or does with another result.
@@ -233,7 +233,7 @@ class _Reader:
         if type(node).__name__ != "AggregateFunction" or len(node.args()) != 1:
             raise NotPushed("a sum of another kind")
         kind, (of,) = node.aggregate_type(), node.args()
-        # Whatever else is said of it, such as DISTINCT, FILTER and ORDER BY, is in its name alone.
+        # DISTINCT, FILTER and ORDER BY are in its name alone.
         if expression.canonical_name() != f"{kind}({of.canonical_name()})":
             raise NotPushed("a sum of some rows")
         match kind:

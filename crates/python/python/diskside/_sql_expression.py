@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Comparisons, and how they are with both sides exchanged.
 _EXCHANGED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-#: What is true where a comparison of numbers is false.
+#: Comparisons that are true where others are false, but for NaN.
 OTHERWISE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 #: How deep an expression is read; scans take at most 64.
 _DEPTH_MAX = 40
@@ -50,7 +50,7 @@ def conjuncts(predicate: Any) -> list[Any]:
 
 
 def condition(expression: Any, schema: pa.Schema, depth: int = 0) -> Condition:
-    """What a predicate is for a scan.
+    """A predicate as a scan takes it.
 
     :raises NotPushed: it has something that a scan does not do.
     """

@@ -46,7 +46,7 @@ def register(spark: SparkSession) -> None:
 
 
 class DisksideDataSource(DataSource):  # type: ignore[misc]
-    """What ``spark.read.format("diskside")`` reads: a file, a directory or a pattern, as :meth:`diskside.Session.scan` takes them.
+    """The source behind ``spark.read.format("diskside")``: a file, a directory or a pattern, as :meth:`diskside.Session.scan` takes them.
 
     Spark does not say which columns a query uses: the option ``columns``, or ``schema(...)``, does. Further options are ``where``,
     ``aggregate``, ``by``, ``input``, ``delimiter``, ``header``, ``types``, ``place`` and ``partitions``, as those of a scan; ``target``,
@@ -156,7 +156,7 @@ def _attribute(one: Any) -> str:
 
 
 def condition(one: Any, columns: dict[str, Column]) -> Condition:
-    """What a filter of Spark's is for a scan.
+    """A filter of Spark as a scan takes it.
 
     :raises NotPushed: a scan does not do it.
     """
