@@ -1,7 +1,7 @@
 //! Calls that are cancelled, that wait, and whose host goes away.
 
-use crate::client::{COMPUTE, Client, Received, locally, runs, target};
-use crate::common::pattern;
+use crate::client::{COMPUTE, Client, Received, locally, runs, start, target};
+use crate::common::{builder, pattern};
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_wire::function::{
@@ -131,6 +131,21 @@ fn a_deadline_ends_a_call_whose_host_goes_silent() {
             trailer.message.contains("waited for its host's stream")
         });
         assert!(waited, "the call never began");
+    }
+}
+
+/// A host chose its deadlines itself, up to 49 days, and its calls kept what they held as long.
+#[test]
+fn the_operator_bounds_how_long_a_call_may_take() {
+    let running = start(builder().compute(|compute| compute.call_ms = 300).volume("data=mem:1MiB,rw".parse().unwrap()));
+    let mut client = Client::connect(&running);
+    for deadline_ms in [0, u32::MAX] {
+        let request = FunctionRequest { deadline_ms, ..endless(&mut client) };
+        let tag = client.tag();
+        send_open(&mut client, tag, &request);
+        let received = client.receive(tag, 0, 4096, 10_000);
+        let trailer = received.trailer.unwrap_or_else(|| panic!("still at work after 10 s: {:?}", received.answer));
+        assert_eq!(trailer.outcome, Outcome::Deadline, "{}", trailer.message);
     }
 }
 
