@@ -320,12 +320,16 @@ fn nor_if_the_way_is_chosen() {
 }
 
 const KEYS: u64 = 8000;
+/// How long it may take until enough was read.
+const ENOUGH_MAX: Duration = Duration::from_secs(60);
 
 /// The versions of each key: the newest one whose write has begun, and the one whose write has ended. Every fourth
 /// version is a deletion.
 struct Versions {
     begun: Vec<AtomicU64>,
     done: Vec<AtomicU64>,
+    /// Values that were read and were right.
+    checked: AtomicU64,
     stop: AtomicBool,
 }
 
@@ -355,11 +359,15 @@ impl Versions {
         Stop(&self.stop)
     }
 
-    fn write(&self, database: &Database, seconds: u64) -> u64 {
+    /// Writes for so long, and as long as too little was read: a busy machine gives the readers little of a second.
+    fn write(&self, reads: &Reads, seconds: u64) -> u64 {
+        let database = reads.database();
         let (mut dice, mut written) = (fastrand::Rng::with_seed(1), 0_u64);
-        let until = Instant::now() + Duration::from_secs(seconds);
+        let began = Instant::now();
+        let is_enough = || self.checked.load(Ordering::Relaxed) > 200 && reads.counters().at_server > 20;
+        let is_over = |passed: Duration| passed.as_secs() >= seconds && (passed > ENOUGH_MAX || is_enough());
         let _stop = self.stopping();
-        while Instant::now() < until && !self.stop.load(Ordering::SeqCst) {
+        while !is_over(began.elapsed()) && !self.stop.load(Ordering::SeqCst) {
             let first = dice.u64(..KEYS - 8);
             let is_range = dice.u8(..16) == 0;
             let numbers: Vec<u64> = (first..first + if is_range { dice.u64(1..8) } else { 1 }).collect();
@@ -389,8 +397,8 @@ impl Versions {
         written
     }
 
-    fn read(&self, reads: &Reads, seed: u64) -> u64 {
-        let (mut dice, mut checked) = (fastrand::Rng::with_seed(100 + seed), 0);
+    fn read(&self, reads: &Reads, seed: u64) {
+        let mut dice = fastrand::Rng::with_seed(100 + seed);
         let _stop = self.stopping();
         while !self.stop.load(Ordering::SeqCst) {
             let numbers: Vec<u64> = (0..if dice.bool() { 1 } else { 8 }).map(|_| dice.u64(..KEYS)).collect();
@@ -407,10 +415,9 @@ impl Versions {
             let high = Self::load(&self.begun, &numbers);
             for (i, value) in found.iter().enumerate() {
                 Self::check(numbers[i], low[i], high[i], value.as_deref());
-                checked += 1;
             }
+            self.checked.fetch_add(found.len() as u64, Ordering::Relaxed);
         }
-        checked
     }
 
     /// A snapshot has one value, however much later it is read.
@@ -454,19 +461,19 @@ fn stress(how: &str, mode: Mode) {
     (how_read.mode, how_read.values_bytes) = (mode, 200_000);
     let reads = world.open(&options, "block_size=1024;format_version=5", how_read);
     let zeros = || (0..KEYS).map(|_| AtomicU64::new(0)).collect();
-    let versions = Versions { begun: zeros(), done: zeros(), stop: AtomicBool::new(false) };
+    let versions = Versions { begun: zeros(), done: zeros(), checked: 0.into(), stop: false.into() };
     let seconds = std::env::var("STRESS_SECONDS").map_or(3, |text| text.parse().expect("a number of seconds"));
-    let (mut checked, mut written) = (0, 0);
+    let mut written = 0;
     std::thread::scope(|scope| {
         let (versions, reads, directory) = (&versions, &reads, world.directory.path());
-        let writer = scope.spawn(move || versions.write(reads.database(), seconds));
+        let writer = scope.spawn(move || versions.write(reads, seconds));
         let keeper = scope.spawn(move || versions.tend(reads.database(), directory));
         let readers: Vec<_> = (0..2).map(|seed| scope.spawn(move || versions.read(reads, seed))).collect();
         written = writer.join().expect("the writer");
         keeper.join().expect("the keeper");
-        checked = readers.into_iter().map(|reader| reader.join().expect("a reader")).sum::<u64>();
+        readers.into_iter().for_each(|reader| reader.join().expect("a reader"));
     });
-    let counters = reads.counters();
+    let (checked, counters) = (versions.checked.into_inner(), reads.counters());
     println!("{written} written, {checked} checked: {counters:?}");
     assert!(written > 1000 && checked > 200 && counters.at_server > 20, "{written} {checked} {counters:?}");
 }
