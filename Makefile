@@ -67,4 +67,4 @@ bench: ## Measure everything that is claimed to be fast beside what one would us
 	@bench/scan/run
 
 clean: ## Remove everything that was built or fetched
-	@rm -rf target build bench/*/target fuzz/target
+	@rm -rf target build bench/*/target

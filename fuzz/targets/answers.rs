@@ -1,10 +1,8 @@
 //! A target's possible answers to commands of functions and files: trailers, log pages, listings.
 #![no_main]
 
-#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
 #[path = "../../crates/nvme/tests/support/mod.rs"]
 mod nvme;
-#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
 #[path = "../../crates/wire/tests/support/mod.rs"]
 mod support;
 

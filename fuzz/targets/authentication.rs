@@ -1,7 +1,6 @@
 //! Messages of authentication and keys' texts: nobody gets in without the key.
 #![no_main]
 
-#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
 #[path = "../../crates/nvme/tests/support/mod.rs"]
 mod support;
 

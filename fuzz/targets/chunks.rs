@@ -4,14 +4,8 @@
 use diskside_decompress::{ChunkCodec, ChunkCodecs, ChunkDecoder};
 use libfuzzer_sys::fuzz_target;
 
-const CODECS: [ChunkCodec; 6] = [
-    ChunkCodec::Blosc,
-    ChunkCodec::Lz4,
-    ChunkCodec::Crc32c,
-    ChunkCodec::Zlib,
-    ChunkCodec::Gzip,
-    ChunkCodec::Zstd,
-];
+const CODECS: [ChunkCodec; 6] =
+    [ChunkCodec::Blosc, ChunkCodec::Lz4, ChunkCodec::Crc32c, ChunkCodec::Zlib, ChunkCodec::Gzip, ChunkCodec::Zstd];
 
 // The first byte is two codecs, the second and third the length; most inputs are of one codec.
 fuzz_target!(|bytes: &[u8]| {

@@ -1,7 +1,6 @@
 //! A host's possible messages to a controller: every buffer comes back, nothing stands still.
 #![no_main]
 
-#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
 #[path = "../../crates/nvme/tests/support/mod.rs"]
 mod support;
 

@@ -1,7 +1,6 @@
 //! A controller's possible messages to a host: it ends in good order.
 #![no_main]
 
-#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
 #[path = "../../crates/nvme/tests/support/mod.rs"]
 mod support;
 

@@ -1,7 +1,6 @@
 //! A stream of PDUs, cut anywhere: the same units and errors.
 #![no_main]
 
-#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
 #[path = "../../crates/nvme/tests/support/mod.rs"]
 mod support;
 

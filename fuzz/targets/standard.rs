@@ -1,10 +1,8 @@
 //! The standard computing commands of a host, with their data.
 #![no_main]
 
-#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
 #[path = "../../crates/nvme/tests/support/mod.rs"]
 mod nvme;
-#[allow(dead_code, reason = "each fuzzer uses a part of what the crate's tests share")]
 #[path = "../../crates/wire/tests/support/mod.rs"]
 mod support;
 
