@@ -227,6 +227,14 @@ impl ComputeConfig {
         Bounds { host_max: all.host_max / KEPT_PART, total_max: all.total_max / KEPT_PART }
     }
 
+    /// How much of their own memory namespaces hosts may touch, all of them together: as much as they may hold otherwise, or, if
+    /// that is more, the whole namespaces of as many hosts as `hosts_memory` has room for.
+    pub(crate) fn device_memory(&self) -> u64 {
+        let (host, all) = (u128::from(self.host_memory.bytes().max(1)), u128::from(self.hosts_memory.bytes()));
+        let namespaces = u128::from(self.memory.bytes()) * all / host;
+        u64::try_from(namespaces.max(all)).unwrap_or(u64::MAX)
+    }
+
     fn bounds(&self) -> Bounds {
         Bounds { host_max: self.host_memory.bytes(), total_max: self.hosts_memory.bytes() }
     }

@@ -26,6 +26,7 @@ use crate::schedule::permits::{Gate, HostTurns, Turn, Waited};
 use crate::schedule::pool::{Pool, PoolLimits};
 use crate::schedule::quota::Ledger;
 use crate::schedule::yield_to_reactor::Way;
+use crate::standard::charge::DeviceMemory;
 use crate::standard::state::Standard;
 use crate::statistics::counters::Statistics;
 use crate::statistics::failures::Failures;
@@ -71,6 +72,8 @@ pub(crate) struct Environment {
     pub(crate) exports: Arc<Exports>,
     /// The memory namespace that hosts share, if there are any.
     pub(crate) standard: Option<Arc<Standard>>,
+    /// The memory namespaces of the others.
+    pub(crate) device_memory: Arc<DeviceMemory>,
     pub(crate) shared_states: SharedStates,
     /// Clears of volumes, by their serial numbers.
     pub(crate) clears: Merged<Box<dyn Clearing>>,
@@ -134,7 +137,7 @@ impl Environment {
         let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
         let ledger = Ledger::new(config.kept_memory());
         let cache = Arc::new(BlockCache::new(config.cache.bytes()));
-        let standard = Standard::new(&config).map(Arc::new);
+        let (standard, device_memory) = (Standard::new(&config).map(Arc::new), DeviceMemory::new(&config));
         let Surroundings { volumes, volume_stats, exports, quotas, reactors, watch } = surroundings;
         Ok(Self {
             config,
@@ -157,6 +160,7 @@ impl Environment {
             volume_stats,
             exports,
             standard,
+            device_memory,
             shared_states: SharedStates::default(),
             clears: Merged::default(),
             quotas,

@@ -13,6 +13,7 @@ use crate::call::answer::Problem;
 use crate::endpoint::layouts::Layouts;
 use crate::schedule::quota::{Account, Holding, KEPT_PART, PART_BYTES};
 use crate::standard::Standard;
+use crate::standard::charge::DeviceMemory;
 use crate::statistics::counters::Statistics;
 
 /// A host.
@@ -81,8 +82,8 @@ impl Host {
     }
 
     /// The memory namespace that is this host's alone; it is made when it is first asked for.
-    pub(crate) fn own_memory(&self, config: &ComputeConfig) -> Option<&Arc<Standard>> {
-        self.memory.get_or_init(|| Standard::new(config).map(Arc::new)).as_ref()
+    pub(crate) fn own_memory(&self, config: &ComputeConfig, all: &Arc<DeviceMemory>) -> Option<&Arc<Standard>> {
+        self.memory.get_or_init(|| Standard::own(config, self.id, all).map(Arc::new)).as_ref()
     }
 
     /// Bytes of the named states that it has used.

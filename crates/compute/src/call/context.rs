@@ -93,7 +93,7 @@ impl CallContext {
         let shared = self.environment.standard.as_ref()?;
         match self.rights.memory()? {
             MemoryRight::Shared => Some(shared),
-            MemoryRight::Own => self.host.own_memory(&self.environment.config),
+            MemoryRight::Own => self.host.own_memory(&self.environment.config, &self.environment.device_memory),
         }
     }
 

@@ -11,6 +11,7 @@ use std::time::Instant;
 use diskside_engine::{ReadAt, ReadAtError};
 use diskside_sbpf::machine::CancelToken;
 
+use crate::call::answer::Problem;
 use crate::endpoint::Written;
 use crate::standard::state::Standard;
 
@@ -44,6 +45,11 @@ impl Standard {
         act: impl FnOnce(&mut [u8]),
     ) -> io::Result<()> {
         let pieces = [piece];
+        let no_room = |problem: Problem| {
+            let told = problem.record.map(|record| record.message).unwrap_or_default();
+            io::Error::new(io::ErrorKind::ResourceBusy, told)
+        };
+        self.touch(&pieces).map_err(no_room)?;
         if let Some(mut guard) = self.memory.try_lock(&pieces) {
             act(guard.parts()[0]);
             return Ok(());

@@ -8,6 +8,7 @@
 //!
 //! Everything here may wait and runs on threads of the pool.
 
+pub(crate) mod charge;
 mod copy;
 mod execute;
 mod functions;

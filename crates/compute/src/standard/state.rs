@@ -1,12 +1,13 @@
 //! The memory namespace and what goes with it: its bytes, lent range by range, range sets, and functions of programs.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diskside_io::buffer::{RangeGuard, RangeMemory};
 use diskside_nvme::Status;
 
+use super::charge::{Charge, DeviceMemory};
 use super::functions::Functions;
 use super::sets::RangeSets;
 use crate::ComputeConfig;
@@ -23,6 +24,8 @@ pub(crate) struct Standard {
     pub(crate) wait_max: Duration,
     /// How long a program may run.
     pub(crate) execution_max: Duration,
+    /// `None`: hosts share it.
+    charge: Option<Charge>,
 }
 
 impl Standard {
@@ -36,7 +39,20 @@ impl Standard {
             functions: Functions::default(),
             wait_max: Duration::from_millis(config.memory_wait_ms.into()),
             execution_max: Duration::from_millis(config.execution_ms.into()),
+            charge: None,
         })
+    }
+
+    /// The memory namespace of one host, which is charged for what it touches.
+    pub(crate) fn own(config: &ComputeConfig, host: u64, all: &Arc<DeviceMemory>) -> Option<Self> {
+        let made = Self::new(config)?;
+        let charge = Some(Charge::new(all, host, made.memory.len()));
+        Some(Self { charge, ..made })
+    }
+
+    /// These ranges are about to be accessed.
+    pub(crate) fn touch(&self, ranges: &[Range<usize>]) -> Result<(), Problem> {
+        self.charge.as_ref().map_or(Ok(()), |charge| charge.touch(ranges))
     }
 
     /// The identifier of the memory namespace.
@@ -62,6 +78,7 @@ impl Standard {
 
     /// Waits for ranges, until then at the longest.
     pub(crate) fn lock(&self, ranges: &[Range<usize>], until: Instant) -> Result<RangeGuard<'_>, Problem> {
+        self.touch(ranges)?;
         // The command that held them ends in time, too: this one can be sent again.
         let busy = || Problem::new(Status::COMMAND_INTERRUPTED, "a program, or another command, has this memory");
         self.memory.lock(ranges, Some(until)).ok_or_else(busy)
