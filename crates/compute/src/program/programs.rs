@@ -354,9 +354,9 @@ impl Programs {
     }
 }
 
-/// Whether so many more, of which `taken` are taken and `own` are the host's, are kept for hosts that have less: the last
+/// Whether so many more of something, of which `taken` are taken and `own` are the host's, are kept for hosts that have less: the last
 /// eighth is for those that have less than an eighth. So one host can have most, and none can keep the others out.
-fn is_for_others(max: usize, (taken, own): (usize, usize), more: usize) -> bool {
+pub(crate) fn is_for_others(max: usize, (taken, own): (usize, usize), more: usize) -> bool {
     let part = max / 8;
     part > 0 && taken + more > max - part && own + more > part
 }

@@ -12,6 +12,7 @@ use zerocopy::FromBytes;
 
 use super::state::Standard;
 use crate::call::answer::{Answer, Problem};
+use crate::program::programs::is_for_others;
 
 /// Sets that there can be.
 pub(crate) const RANGE_SETS_MAX: u16 = 1024;
@@ -27,6 +28,8 @@ const _: () = assert!(EXECUTION_RANGES_MAX <= u8::MAX as usize);
 pub(crate) struct RangeSets {
     by_id: BTreeMap<u16, RangeSet>,
     last: u16,
+    /// Several hosts have sets here.
+    is_shared: bool,
 }
 
 /// A set. An execution that uses it holds its ranges.
@@ -38,9 +41,21 @@ struct RangeSet {
 }
 
 impl RangeSets {
+    pub(crate) fn new(is_shared: bool) -> Self {
+        Self { is_shared, ..Self::default() }
+    }
+
     fn create(&mut self, owner: &str, ranges: Arc<[MemoryRange]>) -> Result<u16, Problem> {
         if self.by_id.len() >= RANGE_SETS_MAX.into() {
             return Err(Status::MAXIMUM_MEMORY_RANGE_SETS_EXCEEDED.dnr().into());
+        }
+        let own = self.of(owner).count();
+        // A host whose memory is its own shares the sets with nobody.
+        if self.is_shared && is_for_others(RANGE_SETS_MAX.into(), (self.by_id.len(), own), 1) {
+            let told = format!(
+                "the last eighth of the {RANGE_SETS_MAX} memory range sets is for hosts that have fewer; delete one"
+            );
+            return Err(Problem::new(Status::MAXIMUM_MEMORY_RANGE_SETS_EXCEEDED.dnr(), told));
         }
         // 0 means no set.
         let next = (1..=RANGE_SETS_MAX).map(|step| (self.last + step - 1) % RANGE_SETS_MAX + 1);
@@ -135,5 +150,26 @@ pub(crate) fn parse_ranges(data: &[u8], count: u32) -> Result<Arc<[MemoryRange]>
     match <[MemoryRange]>::ref_from_prefix_with_elems(data, count as usize) {
         Ok((ranges, _)) => Ok(ranges.into()),
         Err(_) => Err(Status::DATA_SGL_LENGTH_INVALID.dnr().into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One host made all sets of the memory that hosts share, and no other host could make any.
+    #[test]
+    fn a_host_leaves_the_last_eighth_of_shared_sets_to_others() {
+        let ranges: Arc<[MemoryRange]> = Arc::new([]);
+        let mut sets = RangeSets::new(true);
+        let mut make = |host: &str| sets.create(host, Arc::clone(&ranges)).map_err(|problem| problem.record);
+        let greedy = (0..1024).take_while(|_| make("greedy").is_ok()).count();
+        assert_eq!(greedy, 896);
+        let told = make("greedy").unwrap_err().expect("it says why").message;
+        assert_eq!(told, "the last eighth of the 1024 memory range sets is for hosts that have fewer; delete one");
+        assert!((0..128).all(|_| make("other").is_ok()));
+        assert!(make("third").is_err_and(|record| record.is_none()), "all are taken");
+        let mut own = RangeSets::new(false);
+        assert!((0..1024).all(|_| own.create("alone", Arc::clone(&ranges)).is_ok()), "nobody else needs any");
     }
 }

@@ -35,7 +35,7 @@ impl Standard {
         (len_bytes > 0).then(|| Self {
             nsid: config.memory_nsid,
             memory: RangeMemory::zeroed(len_bytes as usize),
-            sets: Mutex::default(),
+            sets: Mutex::new(RangeSets::new(true)),
             functions: Functions::default(),
             wait_max: Duration::from_millis(config.memory_wait_ms.into()),
             execution_max: Duration::from_millis(config.execution_ms.into()),
@@ -47,7 +47,7 @@ impl Standard {
     pub(crate) fn own(config: &ComputeConfig, host: u64, all: &Arc<DeviceMemory>) -> Option<Self> {
         let made = Self::new(config)?;
         let charge = Some(Charge::new(all, host, made.memory.len()));
-        Some(Self { charge, ..made })
+        Some(Self { charge, sets: Mutex::new(RangeSets::new(false)), ..made })
     }
 
     /// These ranges are about to be accessed.
