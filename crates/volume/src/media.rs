@@ -91,7 +91,12 @@ fn open_journal(path: &Path) -> io::Result<Arc<dyn Medium>> {
 
 fn make_journal(path: &Path) -> io::Result<()> {
     let partial = path.with_extension("journal-new");
-    let file = std::fs::File::options().write(true).create(true).truncate(true).mode(0o600).open(&partial)?;
+    // One of a target that was killed, or a link that leads to a file which root would empty.
+    match std::fs::remove_file(&partial) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&partial)?;
     // Blocks that were written before are written again without a change of the file system's own.
     io::copy(&mut io::Read::take(io::repeat(0), atomic::JOURNAL_LEN), &mut &file)?;
     file.sync_all()?;

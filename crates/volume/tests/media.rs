@@ -378,3 +378,50 @@ fn root_follows_no_link_of_somebody_else() {
         FileMedium::open(&image, &options).unwrap();
     }
 }
+
+/// The link was looked at first, and the path opened afterwards: the user of the directory could exchange a file of its own for
+/// a link in between. A link of root's that led to one of the user's was followed at any time.
+#[test]
+fn root_follows_no_link_that_somebody_exchanges_meanwhile() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("precious"), [1; 8192]).unwrap();
+    std::fs::write(at("image"), [0; 8192]).unwrap();
+    std::os::unix::fs::symlink("precious", at("link")).unwrap();
+    std::os::unix::fs::symlink(at("link"), at("of-root")).unwrap();
+    std::os::unix::fs::symlink("image", at("good")).unwrap();
+    std::os::unix::fs::symlink(at("good"), at("chain")).unwrap();
+    std::os::unix::fs::symlink("round", at("round")).unwrap();
+    let options = OpenOptions { read_only: true, buffered: true, size: None, block_bytes: 4096 };
+    let first_byte = |medium: &FileMedium| {
+        let mut byte = [0];
+        rustix::io::pread(medium.file(), &mut byte, 0).unwrap();
+        byte[0]
+    };
+    assert_eq!(first_byte(&FileMedium::open(&at("chain"), &options).unwrap()), 0, "a chain of links");
+    assert!(FileMedium::open(&at("round"), &options).is_err());
+    // A link to a file that is not there yet is followed, too, and the file made.
+    std::os::unix::fs::symlink("new", at("to-new")).unwrap();
+    let made = OpenOptions { read_only: false, size: Some(8192), ..options.clone() };
+    drop(FileMedium::open(&at("to-new"), &made).unwrap());
+    assert_eq!(at("new").metadata().unwrap().len(), 8192);
+    // Only root can give the link to somebody, and only root must not follow it then.
+    if std::os::unix::fs::lchown(at("link"), Some(65534), None).is_err() {
+        return;
+    }
+    let error = FileMedium::open(&at("of-root"), &options).unwrap_err().to_string();
+    assert!(error.contains("is a link of user 65534"), "{error}");
+    let done = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            use rustix::fs::{CWD, RenameFlags, renameat_with};
+            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                renameat_with(CWD, at("image"), CWD, at("link"), RenameFlags::EXCHANGE).unwrap();
+            }
+        });
+        let opened = |_| FileMedium::open(&at("image"), &options).map(|medium| first_byte(&medium));
+        let seen: Vec<_> = (0..5000).map(opened).collect();
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(seen.iter().flatten().all(|byte| *byte == 0), "the file that the link led to was opened");
+    });
+}

@@ -1,10 +1,12 @@
 //! A volume in a regular file or on a block device.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,7 +15,10 @@ use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
 use diskside_sys::lock::{Lock, try_lock};
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, fadvise, fdatasync, flock};
+use rustix::fs::{
+    Advice, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fadvise, fdatasync, flock, fstat, open,
+    openat, readlinkat,
+};
 use rustix::io::{ReadWriteFlags, preadv2};
 use rustix::process::geteuid;
 
@@ -22,7 +27,9 @@ use crate::medium::{Access, Action, Medium, Properties, Step};
 /// How long a lock that another process holds is waited for: a target that was killed may still be going away.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Anyone who may read the directory need not read what hosts keep in a volume.
-const NEW_FILE_MODE: u32 = 0o600;
+const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// Links that lead to a file one after the other, as many as the kernel follows.
+const LINKS_MAX: usize = 40;
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// A file or block device, with `O_DIRECT` where the file system has it.
@@ -56,7 +63,6 @@ pub struct OpenOptions {
 impl FileMedium {
     /// Opens `path`; an error names it and says what to do.
     pub fn open(path: &Path, options: &OpenOptions) -> io::Result<Self> {
-        check_link(path)?;
         let (file, direct) = open_file(path, options).map_err(|error| in_file(path, error))?;
         let metadata = file.metadata().map_err(|error| in_file(path, error))?;
         let is_device = metadata.file_type().is_block_device();
@@ -148,44 +154,68 @@ impl Medium for FileMedium {
     }
 }
 
-/// Root can open any file, and would serve the one to which somebody else has a link lead, such as the user that the server becomes
-/// in a directory of its own.
-fn check_link(path: &Path) -> io::Result<()> {
-    match path.symlink_metadata() {
-        Ok(found) if found.is_symlink() && found.uid() != 0 && geteuid().is_root() => {
-            let owner = found.uid();
-            Err(wrong(
+/// Opens a file for root, who can open any: root would serve the file to which somebody else has a link lead, such as the user
+/// that the server becomes in a directory of its own. So each link in the place of the file is opened itself, its owner is
+/// looked at, and where it leads is read from what was opened: nobody can exchange it in between.
+fn open_checked(path: &Path, flags: OFlags) -> io::Result<File> {
+    let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut directory = None;
+    let mut place = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        let Some(name) = place.file_name().map(OsStr::to_owned) else {
+            let beneath = directory.as_ref().map_or(CWD, OwnedFd::as_fd);
+            return Ok(openat(beneath, &place, flags, NEW_FILE_MODE)?.into());
+        };
+        // Links among the directories are followed.
+        let above = place.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let to_directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = openat(directory.as_ref().map_or(CWD, OwnedFd::as_fd), above, to_directory, Mode::empty())?;
+        match openat(&opened, &name, flags, NEW_FILE_MODE) {
+            Err(Errno::LOOP) => {}
+            file => return Ok(file?.into()),
+        }
+        let link = openat(&opened, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+        let found = fstat(&link)?;
+        if !FileType::from_raw_mode(found.st_mode).is_symlink() {
+            // It was a link a moment ago.
+            directory = Some(opened);
+            place = name.into();
+            continue;
+        }
+        if found.st_uid != 0 {
+            let owner = found.st_uid;
+            return Err(wrong(
                 path,
                 &format!("is a link of user {owner}, who could have it lead to any file: name that file itself"),
-            ))
+            ));
         }
-        _ => Ok(()),
+        let target = readlinkat(&link, "", Vec::new())?;
+        place = PathBuf::from(OsString::from_vec(target.into_bytes()));
+        directory = Some(opened);
     }
+    Err(Errno::LOOP.into())
 }
 
 /// Opens the file, direct if it can be: the second value says so.
 fn open_file(path: &Path, options: &OpenOptions) -> io::Result<(File, bool)> {
     let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
-    let open = |direct: bool| {
-        let mut flags = OFlags::empty();
+    let open_as = |direct: bool| {
+        let mut flags = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
         flags.set(OFlags::DIRECT, direct);
         flags.set(OFlags::EXCL, is_device && !options.read_only);
-        File::options()
-            .read(true)
-            .write(!options.read_only)
-            .create(options.size.is_some() && !is_device)
-            .mode(NEW_FILE_MODE)
-            .truncate(false)
-            .custom_flags(flags.bits().cast_signed())
-            .open(path)
+        flags.set(OFlags::CREATE, options.size.is_some() && !is_device && !options.read_only);
+        if geteuid().is_root() {
+            return open_checked(path, flags);
+        }
+        Ok(open(path, flags | OFlags::CLOEXEC, NEW_FILE_MODE)?.into())
     };
     if options.buffered {
-        return open(false).map(|file| (file, false));
+        return open_as(false).map(|file| (file, false));
     }
-    match open(true) {
+    match open_as(true) {
         Ok(file) if reads_blocks(&file, options.block_bytes) => Ok((file, true)),
         Err(error) if error.raw_os_error() != Some(Errno::INVAL.raw_os_error()) => Err(error),
-        _ => open(false).map(|file| (file, false)),
+        _ => open_as(false).map(|file| (file, false)),
     }
 }
 
