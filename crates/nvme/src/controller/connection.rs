@@ -86,6 +86,8 @@ pub struct Connection {
     pub(super) finishing: bool,
     /// The host that was not let in last, until somebody asked.
     pub(super) refused: Option<Nqn>,
+    /// Commands of an authenticated host that were refused here, until somebody asked.
+    pub(super) refused_commands: u32,
 }
 
 /// Where the data of the current PDU goes.
@@ -158,6 +160,7 @@ impl Connection {
             events: VecDeque::new(),
             finishing: false,
             refused: None,
+            refused_commands: 0,
         }
     }
 }

@@ -378,6 +378,7 @@ impl Connection {
     fn refuse(&mut self, sqe: &Sqe, status: Status) {
         self.log_failure(sqe, status);
         self.note_denial(sqe.nsid(), status);
+        self.count_refused();
         self.respond(sqe.cid(), status, 0);
     }
 

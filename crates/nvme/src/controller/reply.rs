@@ -107,6 +107,7 @@ impl Connection {
         let sqe = self.slots.get(slot).sqe;
         if !status.is_success() {
             self.log_failure(&sqe, status);
+            self.count_refused();
         }
         let sink = self.slots.remove(slot);
         debug_assert!(!matches!(sink, Sink::Buffer(_)), "a buffer is given back before its command ends");
@@ -185,6 +186,13 @@ impl Connection {
         let csi = link.namespaces.get(sqe.nsid()).map_or(0, |namespace| namespace.csi);
         let lba = if link.queue_id > 0 && csi == 0 { sqe.slba() } else { 0 };
         link.controller.log_error(link.queue_id, sqe, csi, lba, status);
+    }
+
+    /// A command ended here with an error, so that the embedder did not hear of it.
+    pub(super) fn count_refused(&mut self) {
+        if self.link.as_ref().is_some_and(|link| link.authenticated) {
+            self.refused_commands = self.refused_commands.saturating_add(1);
+        }
     }
 
     fn count(&self, slot: u32) {

@@ -186,6 +186,16 @@ impl HostQuota {
         Ok(())
     }
 
+    /// Counts commands that were refused before they could wait, which the next ones wait for: for a second's worth at a time, so that
+    /// a broken program delays its host and does not lock it out.
+    pub fn count_refused(&self, now: Instant, commands: u64) {
+        let Some(per_second) = self.limit(Limit::Iops).filter(|_| commands > 0) else { return };
+        let since = self.since_epoch(now);
+        if self.commands.pause(since).is_none_or(|until| until < since + Duration::from_secs(1)) {
+            self.commands.take(since, commands.min(per_second));
+        }
+    }
+
     /// Counts bytes that a command turned out to move, which the next ones wait for.
     pub fn move_bytes(&self, now: Instant, bytes: u64) {
         self.bytes.take(self.since_epoch(now), bytes);

@@ -37,6 +37,10 @@ impl Connection {
 
     /// The next request, unless its host has had its rate: then it waits where it is, and the connection for its timer.
     fn next_request(&mut self, core: &Core) -> Option<Request> {
+        let refused = self.machine.take_refused_commands();
+        if let Some(quota) = self.quota.as_ref().filter(|_| refused > 0) {
+            quota.count_refused(core.now, refused.into());
+        }
         if let Some(quota) = self.quota.as_ref().filter(|quota| quota.has_rates())
             && let Some(next) = self.machine.next_operation()
             && !next.is_prompt()

@@ -30,11 +30,13 @@ struct Act {
     out: Vec<u8>,
     in_len: usize,
     admin: bool,
+    /// It is to end with an error.
+    is_wrong: bool,
 }
 
 impl Act {
     fn new(sqe: Sqe) -> Self {
-        Self { sqe, out: Vec::new(), in_len: 0, admin: false }
+        Self { sqe, out: Vec::new(), in_len: 0, admin: false, is_wrong: false }
     }
 
     fn sends(sqe: Sqe, out: impl Into<Vec<u8>>) -> Self {
@@ -60,7 +62,12 @@ impl Act {
     }
 
     fn finish(&self, client: &mut Client, cid: u16) {
-        self.queue(client).wait(cid).unwrap().ok();
+        let answer = self.queue(client).wait(cid).unwrap();
+        if self.is_wrong {
+            assert!(!answer.status.is_success());
+        } else {
+            answer.ok();
+        }
     }
 }
 
@@ -209,4 +216,24 @@ fn every_command_counts_in_the_rate_of_commands() {
     let mut counts = |prepare| (0..TRIES).any(|_| world.waits(IOPS, prepare, 8192, true));
     let free: Vec<_> = MOVING.into_iter().chain(STILL).filter(|(_, prepare)| !counts(*prepare)).collect();
     assert!(free.is_empty(), "{:?}", free.into_iter().map(|(what, _)| what).collect::<Vec<_>>());
+}
+
+/// Refused commands were free of charge: a host could send as many of them as its connections carried, whatever its rate.
+#[test]
+fn commands_that_are_refused_count_in_the_rate_of_commands() {
+    const WRONG: [(&str, Prepare); 3] = [
+        ("a read behind the end", |_, len| Act {
+            is_wrong: true,
+            ..Act::gets(Sqe::read(VOLUME, 1 << 40, blocks(len)), len)
+        }),
+        ("a read of nothing that is there", |_, len| Act {
+            is_wrong: true,
+            ..Act::gets(Sqe::read(77, 0, blocks(len)), len)
+        }),
+        ("a log page that there is not", |_, len| Act { is_wrong: true, ..Act::log(0x7f, 0, len) }),
+    ];
+    let mut world = World::new();
+    let mut counts = |prepare| (0..TRIES).any(|_| world.waits(IOPS, prepare, 8192, true));
+    let free: Vec<_> = WRONG.into_iter().filter(|(_, prepare)| !counts(*prepare)).map(|(what, _)| what).collect();
+    assert!(free.is_empty(), "{free:?}");
 }

@@ -166,6 +166,11 @@ impl Connection {
         self.requests.front().map(|request| &request.operation)
     }
 
+    /// How many commands of its host were refused without a request, since this was asked last.
+    pub fn take_refused_commands(&mut self) -> u32 {
+        std::mem::take(&mut self.refused_commands)
+    }
+
     /// The next request for the media.
     pub fn poll_request(&mut self) -> Option<Request> {
         self.requests.pop_front()
