@@ -30,12 +30,20 @@ struct Told {
     since: Instant,
     lines: u32,
     left_out: u64,
+    /// The cause of the last line that has one, and when that was.
+    cause: Option<(String, Instant)>,
 }
 
 impl Notices {
     /// Whether a line about the peer at `address` (with or without its port; of IPv6 its network) is written: then how many were left out since the
     /// last one that was. `None`: it is left out.
     pub(crate) fn admit(&self, address: &str, now: Instant) -> Option<u64> {
+        self.admit_once(address, None, now)
+    }
+
+    /// The same of a line with a cause, which is written once in a [`RETRIES`]: a host tries its key in several ways, with a
+    /// connection for each, and so one command took four of the ten lines of its address.
+    pub(crate) fn admit_once(&self, address: &str, cause: Option<&str>, now: Instant) -> Option<u64> {
         let host = &*network(address.rsplit_once(':').map_or(address, |(host, _)| host));
         let mut peers = self.peers.lock().unwrap_or_else(PoisonError::into_inner);
         let Peers { told: peers, swept } = &mut *peers;
@@ -47,16 +55,20 @@ impl Notices {
         }
         // Notices of more addresses than these share the lines of one.
         let name = if peers.len() < PEERS_MAX || peers.contains_key(host) { host } else { "" };
-        let told = peers.entry(name.to_owned()).or_insert(Told { since: now, lines: 0, left_out: 0 });
+        let told = peers.entry(name.to_owned()).or_insert(Told { since: now, lines: 0, left_out: 0, cause: None });
         if now >= told.since + WINDOW {
             (told.since, told.lines) = (now, 0);
         }
-        if told.lines >= LINES_MAX {
+        let is_same = |(last, at): &(String, Instant)| cause == Some(last) && now < *at + RETRIES;
+        if told.lines >= LINES_MAX || told.cause.as_ref().is_some_and(is_same) {
             told.left_out += 1;
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         told.lines += 1;
+        if let Some(cause) = cause {
+            told.cause = Some((cause.to_owned(), now));
+        }
         Some(std::mem::take(&mut told.left_out))
     }
 
@@ -81,6 +93,8 @@ fn network(host: &str) -> Cow<'_, str> {
 /// Lines about one address in a [`WINDOW`].
 const LINES_MAX: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(60);
+/// How long a host may take to try its key in all ways.
+const RETRIES: Duration = Duration::from_secs(5);
 /// How often addresses are looked through for some to forget.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 /// Addresses with notices of their own.
@@ -101,6 +115,23 @@ mod tests {
         assert_eq!(notices.admit("192.0.2.1:3", start + WINDOW), Some(1990));
         assert_eq!(notices.admit("192.0.2.1:3", start + WINDOW), Some(0));
         assert_eq!(notices.left_out(), 1990 + 990);
+    }
+
+    /// One command with a wrong key left four lines, one for each way in which its host tried the key: after three commands its
+    /// address had no lines left for anything else.
+    #[test]
+    fn a_cause_has_one_line_while_its_host_tries_again() {
+        let (notices, start) = (Notices::default(), Instant::now());
+        let at = |cause, seconds| notices.admit_once("192.0.2.1:1", Some(cause), start + Duration::from_secs(seconds));
+        assert_eq!([at("ann", 0), at("ann", 0), at("ann", 1), at("ann", 4)], [Some(0), None, None, None]);
+        assert_eq!(at("bob", 4), Some(3), "another cause has a line, which tells of the others");
+        assert_eq!(notices.admit("192.0.2.1:2", start), Some(0), "and so has one of no cause in particular");
+        assert_eq!(
+            [at("ann", 5), at("ann", 9), at("ann", 10)],
+            [Some(0), None, Some(1)],
+            "a later command has its own"
+        );
+        assert_eq!(notices.admit_once("192.0.2.2:1", Some("ann"), start), Some(0), "another address, too");
     }
 
     /// Anyone who has one address of IPv6 has 2^64, each of which had ten lines a minute.

@@ -12,7 +12,7 @@ impl Connection {
     pub(super) fn tell_of_arrival(&mut self, core: &Core) {
         if let Some(host) = self.machine.take_refused() {
             let why = self.tell_refused(core, &host);
-            self.log_refused(core, Some(&host), why);
+            self.log_refused(core, Some(&host), why, why);
         }
         let audit = &core.shared.audit;
         if !audit.is_on() {
@@ -51,10 +51,11 @@ impl Connection {
         why
     }
 
-    /// Writes a line to the log, unless its address has had many.
-    pub(super) fn log_refused(&self, core: &Core, host: Option<&Nqn>, why: &str) {
+    /// Writes a line to the log, unless its address has had many, or one with the same cause just now.
+    pub(super) fn log_refused(&self, core: &Core, host: Option<&Nqn>, cause: &str, why: &str) {
         let (peer, host) = (self.peer(), host.map(Nqn::as_str));
-        match core.shared.notices.admit(peer, core.now) {
+        let cause = format!("{cause} {}", host.unwrap_or_default());
+        match core.shared.notices.admit_once(peer, Some(&cause), core.now) {
             Some(left_out) => tracing::warn!(peer, host, why, left_out, "connection refused"),
             None => tracing::debug!(peer, host, why, "connection refused"),
         }

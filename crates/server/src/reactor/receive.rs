@@ -432,7 +432,8 @@ impl Connection {
 
     /// The same of one that says it is this host.
     fn refuse_claimed(&mut self, core: &mut Core, host: Option<Nqn>, why: String) {
-        self.log_refused(core, host.as_ref(), &why);
+        // The reasons differ by the ways in which a host tries one key.
+        self.log_refused(core, host.as_ref(), "channel", &why);
         self.tell_of_channel(core, host, &why);
     }
 }
