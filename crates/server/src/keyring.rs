@@ -76,6 +76,7 @@ impl KeyRing {
             }
             known.insert(nqn, keys);
         }
+        check_not_reflected(hosts, &known).map_err(|(host, what)| wrong(format!("host `{host}`"), what))?;
         check_different(hosts, &known).map_err(|(host, what)| wrong(format!("host `{host}`"), what))?;
         Ok(Self {
             require: security.require,
@@ -166,6 +167,31 @@ impl fmt::Debug for KeyRing {
     }
 }
 
+/// Refuses a server whose proof can be made with a key of a host: who takes the server's place would have the host itself make the
+/// answer to the host's challenge, or, with another host's key, could make it.
+fn check_not_reflected(hosts: &[HostSpec], known: &BTreeMap<Nqn, KnownKeys>) -> Result<(), (String, String)> {
+    let keys_of = |host: &HostSpec| Nqn::new(&host.nqn).ok().and_then(|nqn| known.get(&nqn));
+    for host in hosts {
+        let Some(proof) = keys_of(host).and_then(|keys| keys.controller_key.as_ref()) else { continue };
+        let has_it =
+            |other: &&HostSpec| keys_of(other).is_some_and(|keys| keys.keys.iter().any(|key| key.key.is(proof)));
+        if has_it(&host) {
+            let what = "its dhchap_controller_key is also its own key, so that its own answers would prove the identity of any \
+                        server; `diskside key new --mutual` makes two";
+            return Err((host.name.clone(), what.into()));
+        }
+        if let Some(other) = hosts.iter().find(has_it) {
+            let what = format!(
+                "its dhchap_controller_key is also a key of `{}`, which could take the server's place; \
+                 `diskside key new --mutual` makes two that nobody else has",
+                other.name
+            );
+            return Err((host.name.clone(), what));
+        }
+    }
+    Ok(())
+}
+
 /// Refuses one key in two files: with one key for two hosts, either could be the other.
 fn check_different(hosts: &[HostSpec], known: &BTreeMap<Nqn, KnownKeys>) -> Result<(), (String, String)> {
     let mut all = Vec::new();
@@ -236,5 +262,32 @@ mod tests {
             |host: &str, other: &str| Err(format!("{host}: it has the same key as `{other}`; each host needs its own"));
         assert_eq!(check([[1, 2], [3, 4], [5, 2]]), told("carl", "ann"));
         assert_eq!(check([[1, 2], [1, 4], [5, 6]]), told("bob", "ann"));
+    }
+
+    /// A host that asked for the server's proof could be given its own answers as that proof: one key for both was taken.
+    #[test]
+    fn the_key_that_proves_the_server_is_of_no_host() {
+        let host = |name: &str| HostSpec {
+            name: name.into(),
+            nqn: format!("nqn.2026-11.io.diskside:{name}"),
+            ..HostSpec::default()
+        };
+        let hosts = ["ann", "bob"].map(host);
+        let secret = |byte: u8| Secret::new(&[byte; 32], None).unwrap();
+        let check = |keys: [[u8; 2]; 2]| {
+            let known = hosts.iter().zip(keys).map(|(host, [own, proof])| {
+                let keys = vec![Ending { key: secret(own), until: None }];
+                (
+                    Nqn::new(&host.nqn).unwrap(),
+                    KnownKeys { keys, controller_key: Some(secret(proof)), tls_keys: vec![] },
+                )
+            });
+            check_not_reflected(&hosts, &known.collect())
+        };
+        assert_eq!(check([[1, 9], [2, 9]]), Ok(()), "one key may prove the server to all of its hosts");
+        let (name, told) = check([[1, 9], [2, 2]]).unwrap_err();
+        assert!(name == "bob" && told.starts_with("its dhchap_controller_key is also its own key"), "{told}");
+        let (name, told) = check([[1, 2], [2, 9]]).unwrap_err();
+        assert!(name == "ann" && told.starts_with("its dhchap_controller_key is also a key of `bob`"), "{told}");
     }
 }
