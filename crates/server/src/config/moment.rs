@@ -41,9 +41,24 @@ impl FromStr for Moment {
         let day = NaiveDate::parse_from_str(text, "%Y-%m-%d");
         day.map(|day| Self(day.and_time(NaiveTime::MIN).and_utc())).map_err(|_| {
             let shown: String = text.escape_debug().take(40).collect();
+            if has_impossible_day(text) {
+                return format!("`{shown}` is not a moment: there is no such day");
+            }
             format!("`{shown}` is not a moment: write 2026-12-01, or 2026-12-01T18:30:00Z")
         })
     }
+}
+
+/// Whether it begins with a day in the right form that no calendar has.
+fn has_impossible_day(text: &str) -> bool {
+    let Some((day, rest)) = text.split_at_checked("2026-12-01".len()) else { return false };
+    let is_form = day.bytes().enumerate().all(|(at, byte)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    });
+    is_form
+        && (rest.is_empty() || rest.starts_with(['T', 't', ' ']))
+        && NaiveDate::parse_from_str(day, "%Y-%m-%d").is_err()
 }
 
 impl fmt::Display for Moment {
@@ -81,6 +96,14 @@ mod tests {
         for text in ["", "tomorrow", "2026-13-01", "2026-02-30", "2026-12-01T18:30", "7d", &"9".repeat(1000)] {
             let error = text.parse::<Moment>().unwrap_err();
             assert!(error.contains("is not a moment") && error.len() < 120, "{error}");
+        }
+        // The form is right, and the message gave the same form again.
+        for text in ["2026-02-30", "2026-13-01", "2026-02-29T18:30:00Z", "2026-00-10"] {
+            let error = text.parse::<Moment>().unwrap_err();
+            assert_eq!(error, format!("`{text}` is not a moment: there is no such day"));
+        }
+        for text in ["2026-12-01T25:00:00Z", "2026-02-30x"] {
+            assert!(text.parse::<Moment>().unwrap_err().contains(": write 2026-12-01"), "{text}");
         }
         assert!("1999-12-31".parse::<Moment>().unwrap().is_past());
         assert!(Moment::after(Duration::ZERO).is_past() && !Moment::after(Duration::from_secs(60)).is_past());
