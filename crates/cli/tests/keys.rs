@@ -183,7 +183,7 @@ fn what_people_wrote_beside_it_stays_and_a_second_key_joins_the_first() {
     let (code, _, error) = allow(&config, "ann", &other);
     assert!(code == 2 && error.contains("choose another name"), "{error}");
     for (name, line, want) in [
-        ("../ann", line.as_str(), "is no name of a host"),
+        ("../ann", line.as_str(), "is not a name for a host"),
         ("bob", "", "not the line that `diskside key new` prints"),
         ("bob", "nqn.2026-01.test:a DHHC-1:01:AAAA:", "the key has"),
         ("bob", line.as_str(), "another host has the NQN"),

@@ -73,7 +73,7 @@ fn who_is_reached_by_others_must_say_that_it_is_insecure() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let export = format!("data={}", dir.path().display());
     let serve = ["serve", "--export", &export, "--listen", "0.0.0.0:0"];
-    let expected = "diskside: listen: 0.0.0.0:0 is reached from other machines, and hosts are not authenticated: whoever \
+    let expected = "diskside: listen: 0.0.0.0:0 is reached from other machines, and hosts are not authenticated: anybody who \
                     reaches it can use all that is served. Give hosts keys (`diskside key new` there, `diskside key allow \
                     --name NAME --config FILE` here, and serve with --config FILE); or write require = \"auth\" below \
                     [security], and nobody is let in until hosts have keys; or listen on 127.0.0.1 and reach it \

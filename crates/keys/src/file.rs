@@ -66,7 +66,7 @@ pub enum Trouble {
     #[error("it holds no text")]
     NotText,
     /// There is a file already.
-    #[error("it exists, and whoever uses the key in it would be locked out; remove it first if nobody does")]
+    #[error("it exists, and anybody who uses the key in it would be locked out; remove it first if nobody does")]
     Exists,
     /// It holds more than one key, or none.
     #[error(

@@ -283,7 +283,7 @@ fn what_is_wrong_about_hosts_and_keys_is_said() {
         (&format!("hosts = ['nqn.2014-08.org.example:bob']\n{ANN}dhchap_keys = ['file:/a']"), "bob has no key"),
         (&format!("{ANN}{ANN}"), "host `ann`: there are two of this name"),
         (&two, "host `bob`: another host has the NQN"),
-        (&ANN.replace("ann'", "../ann'"), "is no name of a host"),
+        (&ANN.replace("ann'", "../ann'"), "is not a name for a host"),
         (&ANN.replace("nqn.2014-08.", "iqn."), "host `ann`: `iqn.org.example:ann` is not an NQN"),
         (&format!("{ANN}dhchap_controller_key = 'file:/a'"), "of no use without dhchap_keys"),
         (&format!("{ANN}dhchap_keys = ['{secret}']"), "a key stands in a file, and is written file:PATH"),

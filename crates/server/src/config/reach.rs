@@ -33,12 +33,12 @@ pub(super) fn is_local(address: &SocketAddr) -> bool {
 }
 
 /// The danger of listening beyond this machine as long as hosts are not authenticated, and the remedy.
-const OPEN_TO_ANYBODY: &str = "is reached from other machines, and hosts are not authenticated: whoever reaches it can use all \
+const OPEN_TO_ANYBODY: &str = "is reached from other machines, and hosts are not authenticated: anybody who reaches it can use all \
     that is served. Give hosts keys (`diskside key new` there, `diskside key allow --name NAME --config FILE` here, and serve \
     with --config FILE); or write require = \"auth\" below [security], and nobody is let in until hosts have keys; or listen on \
     127.0.0.1 and reach it through ssh (ssh -L 4420:localhost:4420 SERVER); or, where \
     everybody on the network may, say so with --insecure (insecure = true in the file)";
 
-const METRICS_OPEN_TO_ANYBODY: &str = "is reached from other machines, and tells whoever asks the names of hosts, volumes, exports \
+const METRICS_OPEN_TO_ANYBODY: &str = "is reached from other machines, and tells anybody who asks the names of hosts, volumes, exports \
     and functions: listen on 127.0.0.1 and reach it through ssh (ssh -L 9464:localhost:9464 SERVER) or a proxy that knows who \
     may; or, where everybody on the network may know, say so with --insecure (insecure = true in the file)";

@@ -290,7 +290,7 @@ pub fn check_host_name(name: &str) -> Result<(), String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     if name.is_empty() || name.len() > 64 || !name.chars().all(is_plain) || name.starts_with('.') {
         let shown: String = name.escape_debug().take(80).collect();
-        return Err(format!("`{shown}` is no name of a host: up to 64 letters, digits, `.`, `_` and `-`"));
+        return Err(format!("`{shown}` is not a name for a host: write up to 64 letters, digits, `.`, `_` and `-`"));
     }
     Ok(())
 }

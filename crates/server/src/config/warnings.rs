@@ -14,7 +14,7 @@ impl ServeConfig {
             && let Some(address) = self.listen.iter().find(|address| !is_local(address))
         {
             warnings.push(format!(
-                "insecure: {address} is reached from other machines, and whoever reaches it can use all that is served"
+                "insecure: {address} is reached from other machines, and anybody who reaches it can use all that is served"
             ));
         }
         for host in &self.known_hosts {
