@@ -1,5 +1,7 @@
 //! Configurations: users' texts, and the errors where they are wrong.
 
+use std::os::unix::fs::chown;
+
 use diskside_server::config::{ServeConfig, Settings, Size, VolumeSpec};
 
 fn resolve(text: &str) -> Result<ServeConfig, String> {
@@ -292,5 +294,20 @@ fn what_is_wrong_about_hosts_and_keys_is_said() {
     ] {
         let error = resolve(text).expect_err(text);
         assert!(error.contains(want) && !error.contains("AAECAwQ"), "{text}: {error}");
+    }
+}
+
+/// A configuration of any user was obeyed by root, who had served any file to the hosts that this user named.
+#[test]
+fn root_obeys_no_configuration_of_somebody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("d.toml");
+    std::fs::write(&path, "[[volume]]\nname = 'data'\npath = 'mem:1MiB'").unwrap();
+    Settings::from_file(&path).unwrap();
+    if chown(&path, Some(65534), None).is_ok() {
+        let told = Settings::from_file(&path).unwrap_err().to_string();
+        assert!(told.contains("it belongs to user 65534, who could have root serve any file by it"), "{told}");
+        // A command that changes the file only may still read it.
+        diskside_server::config::read_config(&path).unwrap();
     }
 }

@@ -26,6 +26,18 @@ pub enum ConfigError {
         /// Its permissions.
         mode: u32,
     },
+    /// Somebody else owns the file that root is to obey.
+    #[error(
+        "{path}: it belongs to user {owner}, who could have root serve any file by it: look through it, and `chown root` it, or start the \
+         server as that user",
+        path = path.display()
+    )]
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
     /// The file is not TOML, or has a field that is unknown or of the wrong kind.
     #[error("{origin}:{line}: {what}")]
     Parse {

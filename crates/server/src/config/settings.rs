@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use diskside_compute::ComputeSettings;
 use diskside_export::ExportSpec;
 use diskside_rights::GrantSpec;
 use diskside_volume::VolumeSpec;
+use rustix::process::geteuid;
 use serde::{Deserialize, Serialize};
 
 use super::address;
@@ -84,9 +85,10 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Reads and parses the file at `path`.
+    /// Reads and parses the file at `path`. For root it must be root's: another owner could have root serve any file, or become any
+    /// user.
     pub fn from_file(path: &Path) -> Result<Self, ConfigError> {
-        let text = read_config(path)?;
+        let text = read_checked(path, geteuid().is_root())?;
         let mut settings = Self::from_toml(&text, &path.display().to_string())?;
         let beside = std::path::absolute(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
         let directory = beside.parent().unwrap_or(Path::new("/"));
@@ -156,6 +158,10 @@ impl Settings {
 /// # Errors
 /// It cannot be read, or everybody on the machine could have written it.
 pub fn read_config(path: &Path) -> Result<String, ConfigError> {
+    read_checked(path, false)
+}
+
+fn read_checked(path: &Path, must_be_of_root: bool) -> Result<String, ConfigError> {
     let cannot = |error| ConfigError::Read { path: path.to_owned(), error };
     let mut file = File::open(path).map_err(cannot)?;
     // The metadata of the open file, not of one that may be in its place a moment later.
@@ -163,6 +169,9 @@ pub fn read_config(path: &Path) -> Result<String, ConfigError> {
     let mode = metadata.permissions().mode() & 0o7777;
     if metadata.is_file() && mode & 0o002 != 0 {
         return Err(ConfigError::Writable { path: path.to_owned(), mode });
+    }
+    if must_be_of_root && metadata.is_file() && metadata.uid() != 0 {
+        return Err(ConfigError::Owner { path: path.to_owned(), owner: metadata.uid() });
     }
     let mut text = String::new();
     file.read_to_string(&mut text).map_err(cannot)?;
