@@ -25,7 +25,7 @@ use diskside_rights::QuotaWatch;
 
 use crate::config::HostSpec;
 use crate::notices::Notices;
-pub(crate) use file::AuditFile;
+pub(crate) use file::{AuditFile, check_link};
 use queues::{Lines, OTHERS, STRANGERS};
 use record::Program;
 pub(crate) use record::{Record, Told};

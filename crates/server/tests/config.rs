@@ -1,7 +1,8 @@
 //! Configurations: users' texts, and the errors where they are wrong.
 
-use std::os::unix::fs::chown;
+use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 
+use diskside_server::Target;
 use diskside_server::config::{ServeConfig, Settings, Size, VolumeSpec};
 
 fn resolve(text: &str) -> Result<ServeConfig, String> {
@@ -294,6 +295,41 @@ fn what_is_wrong_about_hosts_and_keys_is_said() {
     ] {
         let error = resolve(text).expect_err(text);
         assert!(error.contains(want) && !error.contains("AAECAwQ"), "{text}: {error}");
+    }
+}
+
+/// `check-config` found nothing wrong with a link that the server then refused to follow.
+#[test]
+fn a_link_that_the_server_would_refuse_is_a_problem_before_it_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    std::fs::write(at("image"), [0; 8192]).unwrap();
+    std::fs::write(at("audit.jsonl"), "").unwrap();
+    symlink("image", at("volume")).unwrap();
+    symlink("audit.jsonl", at("audit")).unwrap();
+    let text = "[security]\naudit = 'audit'\n[[volume]]\nname = 'data'\npath = 'volume'";
+    std::fs::write(at("d.toml"), text).unwrap();
+    let problems = || {
+        let settings = Settings::from_file(&at("d.toml")).unwrap();
+        Target::problems_of(&ServeConfig::resolve(settings).unwrap())
+    };
+    let set_mode = |mode| std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+    set_mode(0o755);
+    assert_eq!(problems(), [""; 0]);
+    set_mode(0o777);
+    let found = problems();
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("security.audit: ") && found[0].contains("it is a link"), "{}", found[0]);
+    set_mode(0o755);
+    // Only root can give a link away, and only root must not follow it then.
+    if lchown(at("volume"), Some(65534), None).is_ok() {
+        let found = problems();
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("volume `data`: ") && found[0].contains("is a link of user 65534"),
+            "{}",
+            found[0]
+        );
     }
 }
 

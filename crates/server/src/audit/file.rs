@@ -41,17 +41,26 @@ fn open_here(path: &Path) -> io::Result<File> {
     let no_link = OFlags::NOFOLLOW.bits() as i32;
     match options.clone().custom_flags(no_link).open(path) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
-            let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let directory = directory.metadata()?;
-            let is_ours = directory.uid() == 0 || directory.uid() == geteuid().as_raw();
-            if !is_ours || directory.mode() & 0o022 != 0 {
-                let what = "it is a link, which somebody else may have made, as they may write its directory: name the file itself";
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
-            }
+            check_link(path)?;
             options.open(path)
         }
         opened => opened,
     }
+}
+
+/// Whether a link in the place of the file is followed.
+///
+/// # Errors
+/// Somebody else may have made it.
+pub(crate) fn check_link(path: &Path) -> io::Result<()> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = directory.metadata()?;
+    let is_ours = directory.uid() == 0 || directory.uid() == geteuid().as_raw();
+    if is_ours && directory.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    let what = "it is a link, which somebody else may have made, as they may write its directory: name the file itself";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, what))
 }
 
 #[cfg(test)]

@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 
 use diskside_export::{ExportSpec, Exports};
 use diskside_volume::Source;
+use diskside_volume::media::FileMedium;
 
 use super::handle::open;
 use super::{Handle, Target, TargetError};
+use crate::audit;
 use crate::config::{ServeConfig, VolumeSpec};
 use crate::keyring::KeyRing;
 use crate::shared::Message;
@@ -132,10 +134,10 @@ impl Target {
             let Some(path) = path_of(volume) else { continue };
             let made =
                 volume.size.is_some() && path.parent().is_none_or(|parent| parent == Path::new("") || parent.is_dir());
-            match std::fs::File::open(&path) {
-                Ok(_) => {}
+            match FileMedium::look(&path) {
+                Ok(()) => {}
                 Err(error) if made && error.kind() == std::io::ErrorKind::NotFound => {}
-                Err(error) => problems.push(format!("volume `{}`: {}: {error}", volume.name, path.display())),
+                Err(error) => problems.push(format!("volume `{}`: {error}", volume.name)),
             }
         }
         if let Some(parent) = config.security.audit.as_deref().and_then(Path::parent).filter(|parent| !parent.is_dir())
@@ -144,6 +146,11 @@ impl Target {
         }
         if let Some(path) = config.security.audit.as_deref().filter(|path| path.is_dir()) {
             problems.push(format!("security.audit: {} is a directory; name a file in it", path.display()));
+        }
+        if let Some(path) = config.security.audit.as_deref().filter(|path| path.is_symlink())
+            && let Err(error) = audit::check_link(path)
+        {
+            problems.push(format!("security.audit: {}: {error}", path.display()));
         }
         problems
     }

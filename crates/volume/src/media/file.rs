@@ -89,6 +89,25 @@ impl FileMedium {
         })
     }
 
+    /// Whether a file could be opened to read it, by the rules for links that [`open`](Self::open) has.
+    ///
+    /// # Errors
+    /// Why not, with its name.
+    pub fn look(path: &Path) -> io::Result<()> {
+        // Opening a FIFO would wait for a writer.
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK;
+        let opened = if geteuid().is_root() {
+            open_checked(path, flags)
+        } else {
+            open(path, flags | OFlags::CLOEXEC, Mode::empty()).map(Into::into).map_err(Into::into)
+        };
+        match opened {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Err(error),
+            Err(error) => Err(io::Error::new(error.kind(), format!("{}: {error}", path.display()))),
+        }
+    }
+
     /// The open file, for an embedder with a ring of its own.
     pub fn file(&self) -> &Arc<OwnedFd> {
         &self.file
