@@ -104,7 +104,11 @@ fn what_hosts_do_is_told_by_name_and_strangers_have_few_lines() {
     running.handle().reload_hosts(&telling(&path, &other)).unwrap();
     lines(&path, "reload", 1);
     ann.load(201, object("grep")).fails_with(Status::OPERATION_DENIED.dnr());
-    assert_eq!(lines(&path, "program.load", 2)[1]["reason"], "this host may not run this program");
+    let refused = &lines(&path, "program.load", 2)[1];
+    let sha256 = refused["program"]["sha256"].as_str().unwrap();
+    let reason =
+        format!("this host may not run this program; a [[grant]] with functions = [\"sha256:{sha256}\"] would let it");
+    assert_eq!(refused["reason"], reason);
 
     // A reload makes the file again that was moved away.
     let old = directory.path().join("audit.jsonl.1");
@@ -195,8 +199,10 @@ fn an_index_that_is_taken_is_no_refusal() {
     ann.load(shipped, object("wc")).fails_with(Status::PROGRAM_INDEX_NOT_DOWNLOADABLE.dnr());
     ann.load(200, object("wc")).fails_with(Status::OPERATION_DENIED.dnr());
     let refused = &lines(&path, "program.load", 1)[0];
-    assert_eq!(refused["reason"], "this host may not run this program");
-    assert!(refused["program"]["sha256"].is_string(), "{refused}");
+    let sha256 = refused["program"]["sha256"].as_str().unwrap();
+    let reason =
+        format!("this host may not run this program; a [[grant]] with functions = [\"sha256:{sha256}\"] would let it");
+    assert_eq!(refused["reason"], reason);
 }
 
 /// Exports were in no test of this: those that a host may not use, those that it may only read, and files that it had open when

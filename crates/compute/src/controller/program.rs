@@ -1,5 +1,6 @@
 //! Programs and layouts of a controller: how they come, are verified and are prepared for calls.
 
+use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
@@ -172,7 +173,7 @@ impl Association {
         match loaded.as_ref().and_then(|unverified| why_refused(unverified, &rights)) {
             Some(told) => {
                 let refused = loaded.expect("it was just looked at");
-                self.context.tell_loaded(Some(refused.sha256()), refused.len_bytes(), Some(told));
+                self.context.tell_loaded(Some(refused.sha256()), refused.len_bytes(), Some(&told));
                 programs.give_up(refused.place());
                 Err(Problem::new(Status::OPERATION_DENIED.dnr(), told))
             }
@@ -228,19 +229,26 @@ const NO_PROGRAMS: &str =
 const COMPILE_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// Why this host may not have this program; `None`: it may.
-fn why_refused(program: &Unverified, rights: &Rights) -> Option<&'static str> {
+fn why_refused(program: &Unverified, rights: &Rights) -> Option<Cow<'static, str>> {
     let Ok(signer) = program.signer() else {
-        return Some("the program was changed after it was signed: sign it again (diskside sign)");
+        return Some("the program was changed after it was signed: sign it again (diskside sign)".into());
     };
     let (sha256, signer) = (program.sha256(), signer.map(|signer| signer.0));
     let credentials = Program { shipped: None, sha256: &sha256, signer: signer.as_ref() };
     match rights.lacks_signature(&credentials) {
         true if signer.is_none() => {
-            Some("this target takes signed programs alone, and nobody signed this one (diskside sign)")
+            Some("this target takes signed programs alone, and nobody signed this one (diskside sign)".into())
         }
         true => Some(
-            "this target does not know who signed this program: its operator names signers (security.require_signed_by)",
+            "this target does not know who signed this program: its operator names signers (security.require_signed_by)".into(),
         ),
-        false => (!rights.may_run(&credentials)).then_some("this host may not run this program"),
+        false if rights.may_run(&credentials) => None,
+        // The host has the program, and its operator the grants: this is all that one has to tell the other.
+        false => {
+            let hex: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
+            Some(
+                format!("this host may not run this program; a [[grant]] with functions = [\"sha256:{hex}\"] would let it").into(),
+            )
+        }
     }
 }

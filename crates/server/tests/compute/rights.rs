@@ -142,7 +142,11 @@ fn programs_are_granted_by_their_hash() {
     let mut ann = Client::connect_as(&running, ANN);
     assert!(ann.programs().is_empty());
     ann.load(200, object("grep")).fails_with(Status::OPERATION_DENIED.dnr());
-    assert_eq!(ann.errors()[0].message, "this host may not run this program");
+    // The host was not told by what its operator could grant the program.
+    let told = ann.errors()[0].message.clone();
+    let other = told.strip_prefix("this host may not run this program; a [[grant]] with functions = [\"").unwrap();
+    let other = other.strip_suffix("\"] would let it").unwrap().to_owned();
+    assert_eq!((other.len(), other.starts_with("sha256:")), (7 + 64, true));
     ann.load(200, object("wc")).ok();
     ann.activate(200, true).ok();
     assert_eq!(ann.programs().len(), 1);
@@ -151,6 +155,9 @@ fn programs_are_granted_by_their_hash() {
     handle.reload_hosts(&config("[[grant]]\nto = ['ann']\nfunctions = ['shipped:wc']\n")).unwrap();
     let names: Vec<_> = ann.programs().iter().map(|program| (program.name(), program.pind.get() == 200)).collect();
     assert_eq!(names, [("wc".to_owned(), false)]);
+    // What the refusal said is the grant that was missing.
+    handle.reload_hosts(&config(&format!("[[grant]]\nto = ['ann']\nfunctions = ['{other}']\n"))).unwrap();
+    ann.load(201, object("grep")).ok();
 }
 
 #[test]
