@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, BorrowedFd};
 use std::time::Instant;
 
 use diskside_paths::{Kind, Tree};
+use diskside_sbpf::machine::CancelToken;
 use diskside_wire::file::{FileFlags, FileOp};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
 use rustix::io::Errno;
@@ -22,8 +23,9 @@ pub(super) fn find(
     after: &[u8],
     len_max: usize,
     flags: FileFlags,
+    cancel: &CancelToken,
 ) -> Result<FileReply, FileError> {
-    let progress = Progress::default();
+    let progress = Progress::new(cancel);
     let mut tree = Beneath { dir: start.dir(), progress: &progress, began: Instant::now() };
     let attributes_of = |path: &[u8], kind: Kind| {
         let how = if kind == Kind::Symlink { OFlags::PATH | OFlags::NOFOLLOW } else { OFlags::PATH };

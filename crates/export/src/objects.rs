@@ -12,6 +12,7 @@ mod tree;
 use std::sync::Arc;
 
 use diskside_objects::{Kind, Meta, StoreError};
+use diskside_sbpf::machine::CancelToken;
 use diskside_wire::file::{DirEntry, FileFlags, FileHandle, FileKind, FileOp, FileRequest, OpenedFile};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
@@ -30,7 +31,12 @@ use crate::session::{Beginning, Opened};
 type Done = Result<FileReply, FileError>;
 
 /// Carries out a request about what is in a store.
-pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_len_max: usize) -> Done {
+pub(super) fn execute(
+    session: &FileSession,
+    request: &FileRequest<'_>,
+    result_len_max: usize,
+    cancel: &CancelToken,
+) -> Done {
     let op = request.op();
     let room = |len_max: u32| (len_max as usize).min(result_len_max);
     match *request {
@@ -42,7 +48,7 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
             list(&object_path(session, op, base, path)?, cursor, room(len_max), with_attributes)
         }
         FileRequest::Find { dir, pattern, after, len_max, flags } => {
-            find(session, op, (dir, pattern), after, room(len_max), flags)
+            find(session, op, (dir, pattern), after, room(len_max), (flags, cancel))
         }
         FileRequest::Read { file, offset, len } => {
             let object = opened(session, op, file)?;
@@ -191,7 +197,7 @@ fn find(
     (dir, pattern): (Option<FileHandle>, &[u8]),
     after: &[u8],
     len_max: usize,
-    flags: FileFlags,
+    (flags, cancel): (FileFlags, &CancelToken),
 ) -> Done {
     let Beginning { export, opened, path: pattern } = session.beginning(op, dir, pattern)?;
     let base = match &opened {
@@ -205,7 +211,7 @@ fn find(
     }
     let prefix = if dir.is_none() { format!("{}/", export.name) } else { String::new() };
     let what = format!("{op} {prefix}{}", pattern.escape_ascii());
-    let progress = Progress::default();
+    let progress = Progress::new(cancel);
     let mut tree = tree::Below::new(store, base.clone(), &progress);
     let found = tree.found();
     let attributes_of = |path: &[u8], _| {

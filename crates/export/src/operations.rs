@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use diskside_outfile::WriteError;
 use diskside_rights::{Access, Rights};
+use diskside_sbpf::machine::CancelToken;
 use diskside_wire::file::{DirEntry, Export as ExportRecord, FileFlags, FileHandle, FileKind, FileOp};
 use diskside_wire::file::{FileRequest, OpenedFile};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, RawDir, RenameFlags, SeekFrom, Statx};
@@ -65,7 +66,12 @@ pub(super) fn list_exports(
 }
 
 /// Carries out a request about a file.
-pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_len_max: usize) -> Done {
+pub(super) fn execute(
+    session: &FileSession,
+    request: &FileRequest<'_>,
+    result_len_max: usize,
+    cancel: &CancelToken,
+) -> Done {
     let op = request.op();
     match *request {
         FileRequest::ListExports { .. } => Err(FileError::because(Errno::INVAL, "not about a file")),
@@ -108,7 +114,7 @@ pub(super) fn execute(session: &FileSession, request: &FileRequest<'_>, result_l
         FileRequest::Publish { file } => publish(session, op, file),
         FileRequest::Find { dir, pattern, after, len_max, flags } => {
             let len_max = (len_max as usize).min(result_len_max);
-            find(op, &session.start(op, dir, pattern)?, after, len_max, flags)
+            find(op, &session.start(op, dir, pattern)?, after, len_max, flags, cancel)
         }
         FileRequest::Close { file } => session.remove(op, file).map(|_| FileReply::done(0)),
     }

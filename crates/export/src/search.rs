@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use diskside_paths::{Kind, Pattern, Tree, Visit, WalkError, walk};
+use diskside_sbpf::machine::CancelToken;
 use diskside_wire::file::{FileAttributes, FileFlags, FileKind, FileOp, FoundFile};
 use rustix::io::Errno;
 
@@ -33,8 +34,10 @@ pub(super) struct Search<'a> {
 }
 
 /// How far a search is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Progress {
+    /// Nobody wants it any more.
+    cancel: CancelToken,
     /// Names that were looked at.
     pub(super) looked_at: Cell<usize>,
     /// What is being listed.
@@ -79,6 +82,9 @@ impl Search<'_> {
             }
         });
         match walked {
+            Err(WalkError::Tree(_)) if progress.cancel.is_cancelled() => {
+                Err(FileError::because(Errno::CANCELED, format!("{what}: cancelled")))
+            }
             Err(WalkError::Tree(errno)) => {
                 let directory = page.prefix + &progress.at.borrow().escape_ascii().to_string();
                 Err(FileError::new(errno, format!("{what}: listing {directory}")))
@@ -91,8 +97,16 @@ impl Search<'_> {
 }
 
 impl Progress {
-    /// One more name. A directory that has been listed for too long is given up.
+    /// Nothing was looked at yet.
+    pub(super) fn new(cancel: &CancelToken) -> Self {
+        Self { cancel: cancel.clone(), looked_at: Cell::default(), at: RefCell::default() }
+    }
+
+    /// One more name. A directory that has been listed for too long is given up, and so is one that nobody wants any more.
     pub(super) fn look(&self, began: Instant) -> Result<(), Errno> {
+        if self.cancel.is_cancelled() {
+            return Err(Errno::CANCELED);
+        }
         let looked_at = self.looked_at.get() + 1;
         self.looked_at.set(looked_at);
         let too_long = looked_at.is_multiple_of(CHECKED_EVERY) && began.elapsed() > TIME_MAX;
@@ -135,5 +149,57 @@ fn file_kind(kind: Kind) -> FileKind {
         Kind::Directory => FileKind::Directory,
         Kind::Symlink => FileKind::Symlink,
         Kind::Other => FileKind::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A directory without end, of which the search is cancelled at one of its names.
+    struct Endless<'a> {
+        progress: &'a Progress,
+        cancel: &'a CancelToken,
+    }
+
+    const CANCELLED_AT: usize = 100_000;
+
+    impl Tree for Endless<'_> {
+        type Error = Errno;
+
+        fn kind(&mut self, path: &[u8]) -> Result<Option<Kind>, Errno> {
+            Ok(path.is_empty().then_some(Kind::Directory))
+        }
+
+        fn list(&mut self, _directory: &[u8], each: &mut dyn FnMut(&[u8], Kind)) -> Result<(), Errno> {
+            let began = Instant::now();
+            for number in 1.. {
+                self.progress.look(began)?;
+                each(format!("{number}.log").as_bytes(), Kind::File);
+                if number == CANCELLED_AT {
+                    self.cancel.cancel();
+                }
+            }
+            Ok(())
+        }
+    }
+
+    /// A search of one huge directory kept its thread, one of eight of the export, for ten seconds after its host had gone.
+    #[test]
+    fn a_search_that_nobody_wants_ends_within_a_directory() {
+        let cancel = CancelToken::new();
+        let progress = Progress::new(&cancel);
+        let mut tree = Endless { progress: &progress, cancel: &cancel };
+        let search = Search {
+            what: "Find data/*.txt".into(),
+            prefix: "data/".into(),
+            pattern: b"*.txt",
+            after: b"",
+            len_max: 4096,
+            flags: FileFlags::NONE,
+        };
+        let error = search.page(&mut tree, &progress, |_, _| None).unwrap_err();
+        assert_eq!((error.errno, error.message.as_str()), (Errno::CANCELED, "Find data/*.txt: cancelled"));
+        assert_eq!(progress.looked_at.get(), CANCELLED_AT);
     }
 }

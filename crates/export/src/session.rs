@@ -94,7 +94,7 @@ impl FileSession {
         self.submit_unless(&CancelToken::new(), request, result_len_max, drop, reply)
     }
 
-    /// The same; what is cancelled before it begins is not done. `uses` is told of the export before the host's right to it is looked
+    /// The same; what is cancelled before it begins is not done, and a search that has begun ends. `uses` is told of the export before the host's right to it is looked
     /// at for the last time; of Close it is not, which needs no right.
     ///
     /// # Errors
@@ -137,7 +137,7 @@ impl FileSession {
                 Ok(request) => {
                     let began = Instant::now();
                     let execute = if counted.store.is_some() { objects::execute } else { operations::execute };
-                    let done = execute(&session, &request, result_len_max).unwrap_or_else(Into::into);
+                    let done = execute(&session, &request, result_len_max, &cancel).unwrap_or_else(Into::into);
                     let took = began.elapsed();
                     for counters in [&counted.operations, &*session.inner.operations] {
                         counters.took(took);
