@@ -376,3 +376,18 @@ fn a_host_that_may_use_a_volume_alone_joins() {
     let told = String::from_utf8_lossy(&joined.stdout);
     assert!(told.contains("read, write") && told.contains("functions of the server: 0"), "{told}");
 }
+
+/// Keys are found by the name in the URL. A host that had joined `127.0.0.1` and asked `localhost` was told to make a key.
+#[test]
+fn a_host_that_joined_by_another_name_is_told_which() {
+    let place = Place::new("[security]\nrequire = \"auth\"");
+    let text = place.invite(&["--name", "ann", "--read", "logs"]);
+    place.reload("the invited host gets in", || place.host("ann", &["join"], &text).status.success());
+    let port = place.address.rsplit_once(':').expect("a port").1;
+    let other = format!("diskside://localhost:{port}/logs/f");
+    let hint =
+        format!("this user has a key for the same server under the name {}: write that name in the URL", place.address);
+    fails(&place.host("ann", &["cat", &other], ""), 4, &hint);
+    assert!(!said(&place.host("stranger", &["cat", &other], "")).contains("under the name"), "it has joined nothing");
+    assert_eq!(place.host("ann", &["cat", &place.url("logs/f")], "").stdout, b"one\n");
+}

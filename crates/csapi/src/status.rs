@@ -203,7 +203,9 @@ const STATUSES: &[(&[Status], CS_STATUS)] = &[
 
 fn of_host(error: &HostError) -> CS_STATUS {
     match error {
-        HostError::Key(_) | HostError::OtherKey { .. } | HostError::NoTlsKey => CS_NO_PERMISSIONS,
+        HostError::Key(_) | HostError::OtherKey { .. } | HostError::NoTlsKey | HostError::NotListed { .. } => {
+            CS_NO_PERMISSIONS
+        }
         HostError::Ended {
             source:
                 ConnectionError::AuthenticationRequired

@@ -10,16 +10,17 @@ use std::time::Duration;
 
 use diskside_io::request::{Lost as _, RequestFuture, promise};
 use diskside_io::ring::Waker;
-use diskside_nvme::Nqn;
+use diskside_keys::KeySource;
 use diskside_nvme::auth::TlsPsk;
-use diskside_nvme::host::{ControllerInfo, Login};
+use diskside_nvme::host::{ConnectionError, ControllerInfo, Login};
+use diskside_nvme::{Nqn, Status};
 
 use crate::channel::ChannelKey;
 use crate::control::{Control, Order};
 use crate::error::HostError;
 use crate::job::{Command, CommandOutcome, Staged, refuse};
 use crate::login::{Party, login};
-use crate::options::ConnectOptions;
+use crate::options::{ConnectOptions, other_name};
 use crate::queue::{Queue, QueueOrder, Report, ToControl};
 use crate::route::{Peer, Route, Transport, Wired};
 use crate::stats::{Counters, Stats};
@@ -90,7 +91,7 @@ impl Connection {
         options.check()?;
         let subsystem = subsystem_of(url)?;
         let options = &options.for_server(url);
-        first_success(url, |route| Self::connect_by(route, url.tls, subsystem.clone(), options))
+        first_success((url, &options.key), |route| Self::connect_by(route, url.tls, subsystem.clone(), options))
     }
 
     /// Connects to a subsystem of a target in this process: the same commands and the same checks, without a socket.
@@ -114,7 +115,7 @@ impl Connection {
         let options = ConnectOptions { io_queues: 1, ..options.for_server(url) };
         options.check()?;
         let subsystem = subsystem_of(url)?;
-        first_success(url, |route| Self::connect_inline_by(route, url.tls, subsystem.clone(), &options))
+        first_success((url, &options.key), |route| Self::connect_inline_by(route, url.tls, subsystem.clone(), &options))
     }
 
     fn connect_inline_by(
@@ -350,7 +351,7 @@ fn subsystem_of(url: &Url) -> Result<Nqn, HostError> {
 
 /// Tries the addresses of a URL's host in turn.
 pub(crate) fn first_success<T>(
-    url: &Url,
+    (url, key): (&Url, &KeySource),
     mut attempt: impl FnMut(Route) -> Result<T, HostError>,
 ) -> Result<T, HostError> {
     let mut failure = None;
@@ -360,7 +361,24 @@ pub(crate) fn first_success<T>(
             Err(error) => failure = Some(error),
         }
     }
-    Err(failure.expect("a host name has at least one address"))
+    Err(with_other_name(failure.expect("a host name has at least one address"), url, key))
+}
+
+/// Adds to the error of a server that wants a key, or another one, by which name the user keeps a key for that server.
+fn with_other_name(mut error: HostError, url: &Url, key: &KeySource) -> HostError {
+    if let HostError::Ended { source, joined_as, .. } = &mut error {
+        let wants_key = match source {
+            ConnectionError::AuthenticationRequired | ConnectionError::Authentication(_) => true,
+            // As it is where TLS is required.
+            ConnectionError::PeerClosed => true,
+            ConnectionError::Refused { status, .. } => status.is(Status::CONNECT_INVALID_HOST),
+            _ => false,
+        };
+        if wants_key {
+            *joined_as = other_name(url, key);
+        }
+    }
+    error
 }
 
 fn environment(source: io::Error) -> HostError {

@@ -538,7 +538,7 @@ impl Session {
     fn refuse_asked(&mut self, address: Peer) {
         for answer in self.asked.drain().flat_map(|(_, answers)| answers) {
             let source = ConnectionError::PeerClosed;
-            let _ = answer.send(Err(HostError::Ended { address, source }));
+            let _ = answer.send(Err(HostError::Ended { address, source, joined_as: None }));
         }
     }
 }

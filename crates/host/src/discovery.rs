@@ -21,7 +21,7 @@ use crate::url::Url;
 pub fn discover(url: &Url, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {
     options.check()?;
     let options = &options.for_server(url);
-    first_success(url, |route| discover_by(route, url.tls, options))
+    first_success((url, &options.key), |route| discover_by(route, url.tls, options))
 }
 
 fn discover_by(route: Route, tls: bool, options: &ConnectOptions) -> Result<Vec<DiscoveredSubsystem>, HostError> {

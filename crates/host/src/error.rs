@@ -85,12 +85,20 @@ pub enum HostError {
     )]
     NoTlsKey,
     /// The connection ended while it came up, or later.
-    #[error("{address}: {source}{}", remedy_of_end(source))]
+    #[error("{address}: {source}{}{}", remedy_of_end(source), remedy_of_name(joined_as.as_deref()))]
     Ended {
         /// The peer.
         address: Peer,
         /// Why.
         source: ConnectionError,
+        /// The name of the same server for which the user keeps a key, where it was named otherwise and no key was used.
+        joined_as: Option<String>,
+    },
+    /// The server lists nothing for a host without the key that the user keeps for it under another name.
+    #[error("it lists no subsystem that this host may use{}", remedy_of_name(Some(joined_as)))]
+    NotListed {
+        /// That name.
+        joined_as: String,
     },
     /// The controller was not up in time.
     #[error("{address}: the server was reached, but did not answer within {} ms", after.as_millis())]
@@ -204,6 +212,12 @@ fn remedy_of_end(source: &ConnectionError) -> &'static str {
     }
 }
 
+fn remedy_of_name(joined_as: Option<&str>) -> String {
+    joined_as.map_or_else(String::new, |name| {
+        format!("; this user has a key for the same server under the name {name}: write that name in the URL")
+    })
+}
+
 impl From<HostError> for io::Error {
     fn from(error: HostError) -> Self {
         let kind = match &error {
@@ -213,7 +227,9 @@ impl From<HostError> for io::Error {
             HostError::TooSlow { .. } | HostError::Channel { source: ChannelError::TimedOut, .. } => {
                 io::ErrorKind::TimedOut
             }
-            HostError::Key(_) | HostError::NoTlsKey | HostError::Channel { .. } => io::ErrorKind::PermissionDenied,
+            HostError::Key(_) | HostError::NoTlsKey | HostError::NotListed { .. } | HostError::Channel { .. } => {
+                io::ErrorKind::PermissionDenied
+            }
             HostError::NoNamespace { .. } => io::ErrorKind::NotFound,
             HostError::Url(_) | HostError::OtherKey { .. } | HostError::Incomplete { .. } | HostError::Options(_) => {
                 io::ErrorKind::InvalidInput

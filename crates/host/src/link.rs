@@ -202,7 +202,7 @@ impl<M: Machine> Link<M> {
     pub(crate) fn ended(&self, address: Peer, source: ConnectionError) -> HostError {
         match self.broken {
             Some(source) => HostError::ChannelBroken { address, source },
-            None => HostError::Ended { address, source },
+            None => HostError::Ended { address, source, joined_as: None },
         }
     }
 

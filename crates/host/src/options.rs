@@ -74,10 +74,28 @@ impl Default for ConnectOptions {
     }
 }
 
+/// The name by which the user keeps a key for the server of a URL, if no key is found by the name in the URL: one server has several
+/// names.
+pub(crate) fn other_name(url: &Url, key: &KeySource) -> Option<String> {
+    let here = url.addresses(PORT_DEFAULT).unwrap_or_default();
+    let is_same = |name: &String| {
+        let other = format!("nvme-tcp://{name}").parse::<Url>().ok();
+        let addresses = other.and_then(|other| other.addresses(PORT_DEFAULT).ok()).unwrap_or_default();
+        addresses.iter().any(|address| here.contains(address))
+    };
+    key.other_servers(&url.server(PORT_DEFAULT)).into_iter().find(is_same)
+}
+
 impl ConnectOptions {
     /// With the key that the user keeps for this server, if there is one.
     pub(crate) fn for_server(&self, url: &Url) -> Self {
         Self { key: self.key.for_server(&url.server(PORT_DEFAULT)), ..self.clone() }
+    }
+
+    /// The name by which the user keeps a key for the server of `url`, if none is found by the name in the URL, and none is named.
+    /// Looks the names up.
+    pub fn other_name(&self, url: &Url) -> Option<String> {
+        other_name(url, &self.for_server(url).key)
     }
 
     pub(crate) fn check(&self) -> Result<(), HostError> {

@@ -99,6 +99,21 @@ impl KeySource {
         }
     }
 
+    /// The servers with the port of this one for which the user keeps keys that are not used for it, some of them: its name may be
+    /// another one for the same server.
+    pub fn other_servers(&self, server: &str) -> Vec<String> {
+        const SERVERS_MAX: usize = 16;
+        let is_named = std::env::var_os(KEY_VARIABLE).is_some_and(|text| !text.is_empty());
+        let port = |name: &str| name.rsplit_once(':').map(|(_, port)| port.to_owned());
+        let directory = server_path(server).and_then(|path| path.parent()?.read_dir().ok());
+        let Some(directory) = directory.filter(|_| *self == Self::Usual && !is_named) else { return Vec::new() };
+        let names = directory.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let mut names: Vec<String> = names.filter(|name| name != server && port(name) == port(server)).collect();
+        names.sort_unstable();
+        names.truncate(SERVERS_MAX);
+        names
+    }
+
     /// The key, if there is one, and whether the user named it.
     pub fn read(&self) -> Result<Option<(HostKey, bool)>, KeyFileError> {
         self.read_with(std::env::var_os(KEY_VARIABLE), default_path())

@@ -6,7 +6,7 @@ use super::function::SessionFunction;
 use super::memo::Memo;
 use diskside_dispatch::{Side, Waits};
 use diskside_host::function::{Compute, Files, FunctionError, Program};
-use diskside_host::{ConnectOptions, Connection, ConnectionState, Url, discover};
+use diskside_host::{ConnectOptions, Connection, ConnectionState, HostError, Url, discover};
 use diskside_nvme::{Nqn, Status};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -314,6 +314,11 @@ fn with_subsystem(url: &Url, options: &ConnectOptions) -> Result<Url, SessionErr
         if (is_forwarded || entry.service == port) && !names.contains(&entry.nqn) {
             names.push(entry.nqn);
         }
+    }
+    if names.is_empty()
+        && let Some(joined_as) = options.other_name(url)
+    {
+        return Err(SessionError::Target { target: url.to_string(), source: HostError::NotListed { joined_as } });
     }
     let why = match &names[..] {
         [only] => return Ok(Url { subsystem: Some(only.clone()), ..url.clone() }),
