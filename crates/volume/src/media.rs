@@ -91,7 +91,7 @@ fn open_journal(path: &Path) -> io::Result<Arc<dyn Medium>> {
 
 fn make_journal(path: &Path) -> io::Result<()> {
     let partial = path.with_extension("journal-new");
-    // One of a target that was killed, or a link that leads to a file which root would empty.
+    // One may be left of a start that was cut short. A link in its place goes, and not the file to which it leads.
     match std::fs::remove_file(&partial) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}

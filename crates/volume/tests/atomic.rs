@@ -317,6 +317,24 @@ fn a_file_that_is_no_journal_is_left_alone() {
     assert_eq!(open(&spec).unwrap().properties().atomic_len, 4096);
 }
 
+/// The journal was made in a file of a known name, and a link of that name was followed: the user of a server, in a directory of its
+/// own, could have root write zeroes over any file at the next start.
+#[test]
+fn no_link_in_the_place_of_a_new_journal_is_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, precious, new] = ["data.img", "precious", "data.img.journal-new"].map(|name| dir.path().join(name));
+    std::fs::write(&precious, "precious").unwrap();
+    let spec = format!("data={},rw,size=1MiB,atomic=4KiB", path.display());
+    std::os::unix::fs::symlink(&precious, &new).unwrap();
+    drop(open(&spec).unwrap());
+    assert!(std::fs::read(&precious).unwrap() == b"precious", "it is not written over");
+    let journal = dir.path().join("data.img.journal");
+    assert!(journal.symlink_metadata().unwrap().is_file() && !new.is_symlink());
+    // The rest of one that a full disk cut short is not in the way.
+    std::fs::rename(&journal, &new).unwrap();
+    assert_eq!(open(&spec).unwrap().properties().atomic_len, 4096);
+}
+
 #[test]
 fn what_cannot_be_promised_is_refused() {
     for (text, wanted) in [
