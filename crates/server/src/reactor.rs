@@ -14,6 +14,7 @@ mod channel;
 mod connection;
 mod core;
 mod function;
+mod late;
 mod local;
 mod media;
 mod memory;
@@ -36,6 +37,7 @@ use slab::Slab;
 use self::accept::Listening;
 use self::connection::Connection;
 use self::core::{Core, STALL, Timer};
+use self::late::Inputs;
 use self::local::LocalVolumes;
 use self::memory::Memory;
 use self::sends::Sends;
@@ -74,6 +76,7 @@ impl Reactor {
             yielded: Steps::default(),
             shares: Shares::default(),
             put_off: NextTurn::default(),
+            inputs: Inputs::default(),
             timers: BinaryHeap::new(),
             delayed: 0,
             dirty: Vec::new(),
@@ -117,6 +120,7 @@ impl Reactor {
             self.core.refresh_volumes();
             self.resume_put_off();
             self.resume_sends();
+            self.take_late();
             if wait.woken {
                 self.read_messages();
             }
@@ -136,7 +140,11 @@ impl Reactor {
     /// How long nothing will happen by itself.
     fn timeout(&self) -> Option<Duration> {
         let core = &self.core;
-        if !core.yielded.is_empty() || !core.dirty.is_empty() || !core.put_off.is_empty() {
+        if !core.yielded.is_empty()
+            || !core.dirty.is_empty()
+            || !core.put_off.is_empty()
+            || !core.inputs.waiting.is_empty()
+        {
             return Some(Duration::ZERO);
         }
         let goes_on = (core.sends.are_put_off() || !core.to_detach.is_empty())
@@ -232,6 +240,18 @@ impl Reactor {
                 connection.fed(&mut self.core);
             }
         }
+    }
+
+    /// Everybody's input has its time again. Connections that wait come before what is received now, and those first next time that
+    /// had nothing of this one: others are listed again when they are settled.
+    fn take_late(&mut self) {
+        self.core.inputs.begin_turn();
+        let mut waiting = std::mem::take(&mut self.core.inputs.waiting);
+        waiting.retain(|id| {
+            let connection = self.connections.get_mut(*id).filter(|found| !found.late.is_empty());
+            connection.is_some_and(|connection| !connection.take_late(&mut self.core))
+        });
+        self.core.inputs.waiting = waiting;
     }
 
     /// Sends that were put off, in this order and before others that come now.

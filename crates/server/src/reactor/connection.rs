@@ -18,6 +18,7 @@ use rustix::net::{Shutdown, shutdown};
 use super::channel::Channel;
 use super::core::Core;
 use super::function::FunctionState;
+use super::late::Late;
 use super::memory::{Account, AccountMemory};
 use super::receive::Receive;
 use crate::audit::Told;
@@ -57,6 +58,8 @@ pub(super) struct Connection {
     pub(super) phase: Phase,
     /// Bytes that came and that the machine did not take yet.
     pub(super) carry: Vec<u8>,
+    /// Bytes that came behind them, or that others come before.
+    pub(super) late: Late,
     /// Much data is on its way: it is received right into its place.
     pub(super) places_data: bool,
     sending: Option<Sending>,
@@ -153,6 +156,7 @@ impl Connection {
             peer,
             phase: Phase::Open,
             carry: Vec::new(),
+            late: Late::default(),
             places_data: false,
             sending: None,
             owed_since: None,
@@ -260,6 +264,7 @@ impl Connection {
             self.entrant = None;
         }
         self.follow_state(core);
+        self.continue_late(core);
         self.arm_receive(core);
         self.arm_timer(core);
         self.dirty = false;
@@ -287,6 +292,7 @@ impl Connection {
         self.tell_of_end(core, why);
         self.phase = Phase::Closed;
         self.carry = Vec::new();
+        self.late = Late::default();
         self.function.close(core.now, &mut core.shares);
         if self.tasks > 0 {
             core.end_delays(self.id);

@@ -11,6 +11,7 @@ use diskside_io::ring::{GroupId, Ring, SendBatch};
 use diskside_nvme::Transmit;
 use slab::Slab;
 
+use super::late::Inputs;
 use super::local::LocalVolumes;
 use super::memory::Memory;
 use super::sends::Sends;
@@ -41,6 +42,8 @@ pub(crate) struct Core {
     /// The part of this turn that traversals took, and connections whose traversals continue in the next.
     pub(super) shares: Shares,
     pub(super) put_off: NextTurn,
+    /// The part of this turn that input took, and connections whose input continues in the next.
+    pub(super) inputs: Inputs,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     /// Timers of tasks among them.
     pub(super) delayed: usize,

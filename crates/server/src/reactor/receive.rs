@@ -8,6 +8,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
@@ -18,6 +19,7 @@ use diskside_tls::{Alert, Content, Look, Next, RECORD_LEN_MAX, RecordError, Reco
 use super::channel::{Channel, Made, Pending};
 use super::connection::{Connection, Link, Phase};
 use super::core::Core;
+use super::late::Late;
 use super::memory::{AccountMemory, Charge};
 use super::token::Token;
 use crate::channel::{Shaken, Shaking};
@@ -52,7 +54,7 @@ impl Connection {
         let result = match (completion.payload, ended) {
             (Payload::Received(bytes), _) => {
                 let bytes = Rc::new(bytes);
-                self.take_bytes(core, &bytes, Some(&bytes));
+                self.take_or_keep(core, &bytes);
                 completion.result
             }
             (Payload::Buffer(buffer), Some(Receive { into, .. })) => {
@@ -164,7 +166,9 @@ impl Connection {
     /// Sees to it that what is wanted next is being received.
     pub(super) fn arm_receive(&mut self, core: &mut Core) {
         let wanted = match self.phase {
-            Phase::Open => self.carry.is_empty() && self.machine.wants_input() && !core.is_stopping(),
+            Phase::Open => {
+                self.carry.is_empty() && self.late.is_empty() && self.machine.wants_input() && !core.is_stopping()
+            }
             Phase::Lingering(_) => true,
             Phase::Closed => false,
         };
@@ -231,6 +235,65 @@ impl Connection {
         }
         let charge = core.memory.charge(&mut self.account, HEADER_BYTES)?;
         Some((core.memory.buffer(HEADER_BYTES), Into::Header(charge)))
+    }
+}
+
+/// Bytes that wait for a later turn.
+impl Connection {
+    /// Takes what was received, or keeps it for later. Bytes that the machine does not take yet wait as well: it gets them in parts
+    /// then.
+    pub(super) fn take_or_keep(&mut self, core: &mut Core, bytes: &Rc<Received>) {
+        let is_for_later = !self.late.is_empty() || core.inputs.are_over(self.input_of()) || !self.takes_input();
+        if self.phase == Phase::Open && !core.is_stopping() && is_for_later {
+            self.late.keep(bytes);
+            self.cancel_receive(core);
+            return;
+        }
+        let began = Instant::now();
+        self.take_bytes(core, bytes, Some(bytes));
+        core.inputs.took(self.input_of(), bytes.len(), began.elapsed());
+    }
+
+    /// Takes bytes that wait, until the host has had its time. False: that was before.
+    pub(super) fn take_late(&mut self, core: &mut Core) -> bool {
+        if core.inputs.are_over(self.input_of()) {
+            return false;
+        }
+        let mut late = std::mem::take(&mut self.late);
+        late.is_listed = false;
+        while !late.part().is_empty() && self.phase == Phase::Open && self.takes_input() {
+            let part = late.part();
+            let began = Instant::now();
+            self.take_bytes(core, part, None);
+            core.inputs.took(self.input_of(), part.len(), began.elapsed());
+            late.done += part.len();
+            if core.inputs.are_over(self.input_of()) {
+                break;
+            }
+        }
+        if self.phase != Phase::Open || late.part().is_empty() {
+            late = Late::default();
+        }
+        self.late = late;
+        self.mark_dirty(core);
+        true
+    }
+
+    /// Sees to it that bytes that wait are dealt with in the next turn, if the machine takes them.
+    pub(super) fn continue_late(&mut self, core: &mut Core) {
+        let has_more = !self.late.is_empty() && self.phase == Phase::Open && self.takes_input();
+        if has_more && !std::mem::replace(&mut self.late.is_listed, true) {
+            core.inputs.waiting.push(self.id);
+        }
+    }
+
+    fn takes_input(&self) -> bool {
+        self.carry.is_empty() && self.machine.wants_input()
+    }
+
+    /// The host whose time its input takes. All that did not say who they are share one.
+    fn input_of(&self) -> usize {
+        self.account.host.as_ref().map_or(0, |host| Rc::as_ptr(host).addr())
     }
 }
 

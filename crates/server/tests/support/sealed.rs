@@ -88,3 +88,14 @@ impl Write for Sealed {
         self.stream.flush()
     }
 }
+
+impl Sealed {
+    /// Appends a record for each byte.
+    pub(crate) fn seal_each(&mut self, bytes: &[u8], out: &mut Vec<u8>) {
+        for byte in bytes.chunks(1) {
+            let mut writer = self.records.seal(out);
+            writer.put(byte);
+            writer.finish();
+        }
+    }
+}
