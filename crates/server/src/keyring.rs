@@ -173,8 +173,11 @@ fn check_not_reflected(hosts: &[HostSpec], known: &BTreeMap<Nqn, KnownKeys>) -> 
     let keys_of = |host: &HostSpec| Nqn::new(&host.nqn).ok().and_then(|nqn| known.get(&nqn));
     for host in hosts {
         let Some(proof) = keys_of(host).and_then(|keys| keys.controller_key.as_ref()) else { continue };
-        let has_it =
-            |other: &&HostSpec| keys_of(other).is_some_and(|keys| keys.keys.iter().any(|key| key.key.is(proof)));
+        let has_it = |other: &&HostSpec| {
+            keys_of(other).is_some_and(|keys| {
+                keys.keys.iter().any(|key| bytes_in(&key.key.to_text()) == bytes_in(&proof.to_text()))
+            })
+        };
         if has_it(&host) {
             let what = "its dhchap_controller_key is also its own key, so that its own answers would prove the identity of any \
                         server; `diskside key new --mutual` makes two";
@@ -192,25 +195,36 @@ fn check_not_reflected(hosts: &[HostSpec], known: &BTreeMap<Nqn, KnownKeys>) -> 
     Ok(())
 }
 
-/// Refuses one key in two files: with one key for two hosts, either could be the other.
+/// Refuses one key in two files: with one key for two hosts, either could be the other. The files may say different digests for it,
+/// or that it is of another kind. With the key by which the server proves its identity to a host, that host could be the other, too.
 fn check_different(hosts: &[HostSpec], known: &BTreeMap<Nqn, KnownKeys>) -> Result<(), (String, String)> {
     let mut all = Vec::new();
     for host in hosts {
         // Those without keys are not in it.
         let Some(keys) = Nqn::new(&host.nqn).ok().and_then(|nqn| known.get(&nqn)) else { continue };
-        all.extend(keys.keys.iter().map(|key| (key.key.to_text(), &*host.name)));
-        all.extend(keys.tls_keys.iter().map(|key| (key.key.to_text(), &*host.name)));
+        all.extend(keys.keys.iter().map(|key| (key.key.to_text(), &*host.name, true)));
+        all.extend(keys.tls_keys.iter().map(|key| (key.key.to_text(), &*host.name, true)));
+        all.extend(keys.controller_key.iter().map(|key| (key.to_text(), &*host.name, false)));
     }
-    all.sort_by(|(one, _), (other, _)| one.as_str().cmp(other.as_str()));
-    let same = all.windows(2).find(|two| *two[0].0 == *two[1].0 && two[0].1 != two[1].1);
-    same.map_or(Ok(()), |two| {
-        Err((two[1].1.to_owned(), format!("it has the same key as `{}`; each host needs its own", two[0].1)))
-    })
+    all.sort_by(|(one, ..), (other, ..)| bytes_in(one).cmp(bytes_in(other)));
+    for same in all.chunk_by(|(one, ..), (other, ..)| bytes_in(one) == bytes_in(other)) {
+        let Some((_, owner, _)) = same.iter().find(|(.., is_hosts)| *is_hosts) else { continue };
+        if let Some((_, other, _)) = same.iter().find(|(_, name, _)| name != owner) {
+            return Err(((*other).to_owned(), format!("it has the same key as `{owner}`; each host needs its own")));
+        }
+    }
+    Ok(())
+}
+
+/// The bytes of a key, in its text: behind its kind and its digest.
+fn bytes_in(text: &str) -> &str {
+    text.splitn(3, ':').nth(2).unwrap_or(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diskside_nvme::auth::Hash;
     use std::time::Duration;
 
     /// A clock that was an hour fast for a moment ended a key that was to be good for ten minutes more, and the host was
@@ -289,5 +303,38 @@ mod tests {
         assert!(name == "bob" && told.starts_with("its dhchap_controller_key is also its own key"), "{told}");
         let (name, told) = check([[1, 2], [2, 9]]).unwrap_err();
         assert!(name == "ann" && told.starts_with("its dhchap_controller_key is also a key of `bob`"), "{told}");
+    }
+
+    /// The same bytes with another digest before them, or as a key of the other kind, were taken for another key: a host that knows the
+    /// bytes makes all of these keys. So were those of the key with which the server proves its identity to another host.
+    #[test]
+    fn the_bytes_of_a_key_are_not_for_two_hosts() {
+        let host = |name: &str| HostSpec {
+            name: name.into(),
+            nqn: format!("nqn.2026-11.io.diskside:{name}"),
+            ..HostSpec::default()
+        };
+        let hosts = ["ann", "bob"].map(host);
+        let check = |keys: [KnownKeys; 2]| {
+            let known = hosts.iter().zip(keys).map(|(host, keys)| (Nqn::new(&host.nqn).unwrap(), keys));
+            check_different(&hosts, &known.collect()).map_err(|(host, what)| format!("{host}: {what}"))
+        };
+        let secret = |byte, hash| Secret::new(&[byte; 32], hash).unwrap();
+        let dhchap = |byte, hash| KnownKeys {
+            keys: vec![Ending { key: secret(byte, hash), until: None }],
+            ..KnownKeys::default()
+        };
+        let tls = KnownKeys {
+            tls_keys: vec![Ending { key: TlsSecret::new(&[1; 32], Some(Hash::Sha256)).unwrap(), until: None }],
+            ..KnownKeys::default()
+        };
+        let proof = |byte, of_server| KnownKeys { controller_key: Some(secret(of_server, None)), ..dhchap(byte, None) };
+        let told = Err("bob: it has the same key as `ann`; each host needs its own".to_owned());
+        assert_eq!(check([dhchap(1, None), dhchap(1, Some(Hash::Sha256))]), told);
+        assert_eq!(check([dhchap(1, None), tls]), told);
+        assert_eq!(check([dhchap(1, None), proof(2, 1)]), told);
+        // One key of the server's for all hosts is good; a host whose own key it is has a message of its own.
+        assert_eq!(check([proof(1, 3), proof(2, 3)]), Ok(()));
+        assert_eq!(check([proof(1, 1), proof(2, 3)]), Ok(()));
     }
 }
