@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -38,14 +38,22 @@ impl AuditFile {
 fn open_here(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     options.create(true).append(true).mode(0o600);
-    let no_link = OFlags::NOFOLLOW.bits() as i32;
-    match options.clone().custom_flags(no_link).open(path) {
+    // Opening a pipe that nobody reads would wait for a reader.
+    let (no_link, no_wait) = (OFlags::NOFOLLOW.bits() as i32, OFlags::NONBLOCK.bits() as i32);
+    let opened = match options.clone().custom_flags(no_link | no_wait).open(path) {
         Err(error) if Errno::from_io_error(&error) == Some(Errno::LOOP) => {
             check_link(path)?;
-            options.open(path)
+            options.custom_flags(no_wait).open(path)
         }
         opened => opened,
-    }
+    };
+    let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::NXIO) => io::Error::new(error.kind(), "it is a pipe that nobody reads, or a socket"),
+        _ => error,
+    })?;
+    // Lines wait for room in a pipe.
+    fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+    Ok(file)
 }
 
 /// Whether a link in the place of the file is followed.
@@ -77,6 +85,24 @@ mod tests {
         AuditFile::open(Some(&path), None).unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     }
+
+    /// A server whose audit file is a pipe that nobody reads stood still before it served, or for ever in a reload.
+    #[test]
+    fn a_pipe_is_not_waited_for_and_takes_lines_if_somebody_reads() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        let opened = path.clone();
+        std::thread::spawn(move || tell.send(AuditFile::open(Some(&opened), None).map(|_| ())));
+        let error = told.recv_timeout(std::time::Duration::from_secs(20)).expect("it does not wait").unwrap_err();
+        assert!(error.to_string().contains("a pipe that nobody reads"), "{error}");
+        let no_wait = OFlags::NONBLOCK.bits() as i32;
+        let _reader = OpenOptions::new().read(true).custom_flags(no_wait).open(&path).unwrap();
+        let AuditFile(Some((_, file))) = AuditFile::open(Some(&path), None).unwrap() else { panic!("it is open") };
+        assert!(!fcntl_getfl(&file).unwrap().contains(OFlags::NONBLOCK));
+    }
+
     /// A link from the audit file's name to a file of root's, which the server's user could make in a directory of its own, gave that
     /// user the file: root opened it at the next start, and changed its owner. So did another name of it.
     #[test]
