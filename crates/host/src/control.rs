@@ -363,6 +363,7 @@ impl Control {
             transfer_len_max: info.transfer_len_max,
             command_timeout: options.command_timeout,
             retries_max: options.retries_max,
+            entries: info.io_queue_entries,
         };
         let queues = self.shared.queue_count().unwrap_or(0);
         self.attached.resize(usize::from(queues), false);

@@ -22,10 +22,13 @@ use diskside_nvme::host::{Answer, CommandError, Data, Submission};
 use diskside_nvme::status::StatusType;
 use diskside_nvme::wire::{DsmRange, Sqe};
 use diskside_nvme::{BufferId, BufferSlice, Status};
+use diskside_wire::function::{FunctionCommand as _, FunctionKind, function_opcode};
 use zerocopy::IntoBytes as _;
 
 use crate::volume_state::{GONE, VolumeState};
 
+/// Why a part of a call was not sent that was cancelled before it began.
+pub(crate) const WITHDRAWN: &str = "the call was cancelled before it began";
 /// The most blocks of one Read, Write or Write Zeroes (NLB is 16 bits wide, 0's based).
 const COMMAND_BLOCKS_MAX: u64 = 1 << 16;
 /// The longest buffer of one request: 32 bits name ranges in it.
@@ -95,6 +98,8 @@ pub(crate) struct Limits {
     pub(crate) transfer_len_max: u32,
     pub(crate) command_timeout: Duration,
     pub(crate) retries_max: u8,
+    /// Entries of the queue.
+    pub(crate) entries: u16,
 }
 
 /// A request in progress. Parts are equally long except the last, and numbered from 0.
@@ -107,6 +112,8 @@ pub(crate) struct Job {
     /// Parts to be sent again.
     again: Vec<u32>,
     outstanding: u32,
+    /// It has a place among those that wait at the target.
+    pub(crate) has_place: bool,
     /// Parts sent again for other reasons than a loss.
     retries: u32,
     /// Connections that were lost meanwhile.
@@ -185,6 +192,7 @@ impl Job {
             next: 0,
             again: Vec::new(),
             outstanding: 0,
+            has_place: false,
             retries: 0,
             losses: 0,
             failed: None,
@@ -243,6 +251,26 @@ impl Job {
             Err(CommandError::Status { status, .. }) if status.is(Status::INVALID_NAMESPACE_OR_FORMAT) => {
                 volume.note_gone().then(|| volume.nsid())
             }
+            _ => None,
+        }
+    }
+
+    /// The tag of the call whose part it is, if its command waits at the target until something else happens there; and whether it is
+    /// a Send of an operation on a file.
+    pub(crate) fn waits_with(&self) -> Option<(u64, bool)> {
+        match &self.work {
+            Work::Command { sqe, .. } if [function_opcode::SEND, function_opcode::RECEIVE].contains(&sqe.opcode()) => {
+                let is_send = sqe.opcode() == function_opcode::SEND;
+                Some((sqe.function_tag(), is_send && sqe.function_kind() == FunctionKind::File as u8))
+            }
+            _ => None,
+        }
+    }
+
+    /// The tag of the call that it cancels.
+    pub(crate) fn cancels(&self) -> Option<u64> {
+        match &self.work {
+            Work::Command { sqe, .. } if sqe.opcode() == function_opcode::CANCEL => Some(sqe.function_tag()),
             _ => None,
         }
     }

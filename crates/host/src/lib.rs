@@ -41,6 +41,7 @@ mod link;
 mod login;
 pub mod mounted;
 mod options;
+mod places;
 mod queue;
 mod route;
 mod service;

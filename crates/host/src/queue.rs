@@ -15,8 +15,9 @@ use diskside_tls::RecordWriter;
 use crate::connection::Shared;
 use crate::control::Order;
 use crate::error::HostError;
-use crate::job::{Job, JobMemory, Limits, Next, Staged, refuse};
+use crate::job::{Job, JobMemory, Limits, Next, Staged, WITHDRAWN, refuse};
 use crate::link::{Link, Memory};
+use crate::places::Places;
 use crate::stats::add;
 
 /// Buffers that bytes arrive in, for each queue. The kernel uses them in turn, so together they must
@@ -87,6 +88,8 @@ pub(crate) struct Queue {
     issuing: VecDeque<u32>,
     /// Jobs that send more later.
     delayed: Vec<(Instant, u32)>,
+    /// Of jobs that wait at the target; those beyond are held here.
+    places: Places,
     refusing: Option<&'static str>,
     closing: bool,
 }
@@ -105,6 +108,7 @@ impl Queue {
             transfer_len_max: 0,
             command_timeout: shared.options.command_timeout,
             retries_max: shared.options.retries_max,
+            entries: 0,
         };
         Ok(Self {
             id,
@@ -121,6 +125,7 @@ impl Queue {
             jobs: Jobs::default(),
             issuing: VecDeque::new(),
             delayed: Vec::new(),
+            places: Places::new(limits.entries),
             refusing: None,
             closing: false,
         })
@@ -208,6 +213,7 @@ impl Queue {
         match self.shared.dial(self.ring.waker()) {
             Ok(wired) => {
                 self.limits = limits;
+                self.places.set_entries(limits.entries);
                 self.refusing = None;
                 self.ended = None;
                 self.epoch += 1;
@@ -260,7 +266,36 @@ impl Queue {
     fn end_job(&mut self, index: u32) {
         self.issuing.retain(|&other| other != index);
         self.delayed.retain(|&(_, other)| other != index);
-        self.jobs.remove(index).finish();
+        self.finish_job(index);
+    }
+
+    /// Ends a job that waits nowhere but, perhaps, for a place.
+    fn finish_job(&mut self, index: u32) {
+        let job = self.jobs.remove(index);
+        if let Some((tag, _)) = job.waits_with() {
+            match job.has_place {
+                true => self.places.give_back(tag),
+                false => self.places.forget(tag, index),
+            }
+            self.give_places();
+        }
+        job.finish();
+    }
+
+    /// Ends the parts of a call that has not begun.
+    fn withdraw(&mut self, tag: u64) {
+        for index in self.places.withdraw(tag) {
+            let mut job = self.jobs.remove(index);
+            job.refuse(WITHDRAWN);
+            job.finish();
+        }
+    }
+
+    fn give_places(&mut self) {
+        while let Some(index) = self.places.next() {
+            self.jobs.get_mut(index).expect("a job that is held exists").has_place = true;
+            self.issuing.push_back(index);
+        }
     }
 
     /// Takes what came, and what the machine makes of it.
@@ -294,13 +329,16 @@ impl Queue {
 
     /// Sends commands while the connection takes them: first of jobs begun, then of staged requests.
     fn issue(&mut self, now: Instant) {
-        let Some(link) = &mut self.link else { return };
-        while link.machine.can_submit() {
+        while self.link.as_ref().is_some_and(|link| link.machine.can_submit()) {
             let index = match self.issuing.front() {
                 Some(&index) => index,
                 None => {
                     let Some(staged) = self.local.pop_front().or_else(|| self.staged.try_recv().ok()) else { return };
-                    let index = self.jobs.insert(Job::new(staged, &self.limits));
+                    let job = Job::new(staged, &self.limits);
+                    if let Some(tag) = job.cancels() {
+                        self.withdraw(tag);
+                    }
+                    let index = self.jobs.insert(job);
                     self.issuing.push_back(index);
                     index
                 }
@@ -312,10 +350,17 @@ impl Queue {
             if !job.has_more() {
                 self.issuing.pop_front();
                 if job.is_idle() {
-                    self.jobs.remove(index).finish();
+                    self.finish_job(index);
                 }
                 continue;
             }
+            if let Some((tag, is_of_file)) = job.waits_with().filter(|_| !job.has_place) {
+                self.issuing.pop_front();
+                self.places.ask(tag, index, is_of_file);
+                self.give_places();
+                continue;
+            }
+            let Some(link) = &mut self.link else { return };
             let submission = job.next_command(index, &self.limits);
             let part = submission.user_data as u32;
             let counts = job.counts(part);
@@ -356,7 +401,7 @@ impl Queue {
         match next {
             Next::Wait => {}
             Next::Finish if job.has_failed() => self.end_job(index),
-            Next::Finish => self.jobs.remove(index).finish(),
+            Next::Finish => self.finish_job(index),
             Next::Again => {
                 add(&self.shared.counters.retries, 1);
                 if !self.issuing.contains(&index) {
@@ -402,6 +447,7 @@ impl Queue {
     fn refuse_all(&mut self, why: &'static str) {
         self.issuing.clear();
         self.delayed.clear();
+        self.places.clear();
         for mut job in self.jobs.drain() {
             job.refuse(why);
             job.finish();

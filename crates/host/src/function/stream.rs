@@ -15,7 +15,7 @@ use super::call::CallHandle;
 use super::compute::Compute;
 use super::error::FunctionError;
 use crate::connection::Lane;
-use crate::job::{Command, CommandData, CommandFailure, CommandOutcome};
+use crate::job::{Command, CommandData, CommandFailure, CommandOutcome, WITHDRAWN};
 
 /// The first Receive: what most results fit in.
 pub(super) const FIRST_LEN_BYTES: u32 = 32 << 10;
@@ -275,6 +275,11 @@ impl ResultStream {
 
     /// A Receive that was refused is mostly the consequence of a Send that was.
     async fn receive_failed(&mut self, failure: CommandFailure) -> FunctionError {
+        if failure == CommandFailure::NotSent(WITHDRAWN) {
+            let trailer = Trailer::new(Outcome::Cancelled);
+            self.trailer = Some(trailer.clone());
+            return FunctionError::Failed(Box::new(trailer));
+        }
         let mut error = FunctionError::command("receiving a result", failure);
         while let Some(send) = self.sends.pop_front() {
             if let Err(failure) = send.await.result {

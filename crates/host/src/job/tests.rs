@@ -29,7 +29,7 @@ fn volume(blocks: u64) -> Arc<VolumeState> {
 
 fn limits(part_blocks: u32, retries_max: u8) -> Limits {
     let command_timeout = std::time::Duration::from_secs(1);
-    Limits { transfer_len_max: part_blocks * BLOCK as u32, command_timeout, retries_max }
+    Limits { transfer_len_max: part_blocks * BLOCK as u32, command_timeout, retries_max, entries: 129 }
 }
 
 fn job(volume: &Arc<VolumeState>, request: Request, limits: &Limits) -> (Job, RequestFuture) {
