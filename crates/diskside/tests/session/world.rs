@@ -45,6 +45,8 @@ pub(crate) fn serve(dir: &Path, listen: &str) -> Running {
     let builder = Target::builder().nqn(NQN).listen([listen.parse().unwrap()]);
     let builder =
         builder.export(ExportSpec::new("data", dir).writable()).volume(VolumeSpec::new("disk", "mem:16MiB").writable());
+    // On a busy machine a call may take longer than a server usually waits for its end.
+    let builder = builder.limits(|limits| limits.stop_ms = 120_000);
     builder.build().unwrap().start().unwrap()
 }
 

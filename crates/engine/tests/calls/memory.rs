@@ -75,7 +75,8 @@ fn results_that_wait_for_an_earlier_one_are_few() {
     call.turns = Some(turns.clone());
     assert!(engine.run(&call, &mut Sink::Memory).expect("it runs").result == input);
     let most = turns.most.load(Ordering::SeqCst);
-    assert!(most <= 3 * diskside_engine::CHUNKS_OUT_MAX, "{most} of 64 chunks were begun behind the first");
+    // The slow one may be the third chunk, and the two before it be handed out meanwhile.
+    assert!(most <= 3 * diskside_engine::CHUNKS_OUT_MAX + 2, "{most} of 64 chunks were begun behind the first");
 }
 
 /// Gives memory for long chunks up to a bound, and notes the requests.
