@@ -14,6 +14,7 @@ mod channel;
 mod connection;
 mod core;
 mod function;
+mod kept;
 mod late;
 mod local;
 mod media;
@@ -77,6 +78,7 @@ impl Reactor {
             shares: Shares::default(),
             put_off: NextTurn::default(),
             inputs: Inputs::default(),
+            kept: kept::Kept::new(bound),
             timers: BinaryHeap::new(),
             delayed: 0,
             dirty: Vec::new(),
@@ -131,6 +133,7 @@ impl Reactor {
             self.detach_some();
             self.retry_tasks();
             self.settle();
+            self.bound_kept();
             self.core.memory.keep_arrived();
             self.end_turn(wait.completions || wait.woken);
         }
@@ -301,6 +304,36 @@ impl Reactor {
         self.core.dirty.clear();
     }
 
+    /// Ends connections until the others keep no more than they may.
+    fn bound_kept(&mut self) {
+        while self.core.kept.is_over()
+            && let Some(id) = self.keeps_most()
+        {
+            let connection = &mut self.connections[id];
+            let why = "the host sends more and more, and does not take what it asked for";
+            if let Some(left_out) = self.core.shared.notices.admit(&connection.peer, self.core.now) {
+                let host = connection.machine.host_nqn().map(ToString::to_string);
+                tracing::warn!(peer = connection.peer, host, kept_bytes = connection.kept_len, left_out, "{why}");
+            }
+            connection.close(&mut self.core, why);
+            connection.note_kept(&mut self.core.kept);
+        }
+        self.core.kept.end_turn();
+    }
+
+    /// The connection that keeps most, of the host whose connections keep most; first of those that do not wait for memory, which
+    /// others may have.
+    fn keeps_most(&self) -> Option<usize> {
+        let mut of_hosts: HashMap<usize, usize> = HashMap::new();
+        let keeping = || self.connections.iter().filter(|(_, connection)| connection.kept_len > 0);
+        keeping()
+            .for_each(|(_, connection)| *of_hosts.entry(connection.input_of()).or_default() += connection.kept_len);
+        let most = keeping().max_by_key(|(_, connection)| {
+            (!connection.machine.awaits_buffers(), of_hosts[&connection.input_of()], connection.kept_len)
+        });
+        most.map(|(id, _)| id)
+    }
+
     fn run_timers(&mut self) {
         while let Some(&Reverse((at, timer))) = self.core.timers.peek() {
             if at > self.core.now {
@@ -376,6 +409,7 @@ impl Reactor {
         stats.connections.set(self.connections.len() as u64);
         stats.memory_in_flight_bytes.set(core.memory.in_flight_bytes());
         stats.memory_held_bytes.set(core.memory.held_bytes());
+        stats.input_kept_max_bytes.set(core.kept.most_bytes());
     }
 
     fn read_messages(&mut self) {

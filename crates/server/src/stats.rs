@@ -24,6 +24,8 @@ pub struct ReactorStats {
     pub memory_in_flight_bytes: u64,
     /// Bytes of memory for command data, in flight or kept for the next command.
     pub memory_held_bytes: u64,
+    /// Bytes that came and that are not taken, as of hosts that do not read their answers; outside of the memory. Most that there were.
+    pub input_kept_max_bytes: u64,
     /// Bytes of memory that it has registered with its ring, for files and block devices.
     pub memory_registered_bytes: u64,
     /// Bytes of write data that were received right into their place.
@@ -71,6 +73,7 @@ pub(crate) struct ReactorCounters {
     pub(crate) enters: Counter,
     pub(crate) memory_in_flight_bytes: Counter,
     pub(crate) memory_held_bytes: Counter,
+    pub(crate) input_kept_max_bytes: Counter,
     pub(crate) memory_registered_bytes: Counter,
     pub(crate) placed_bytes: Counter,
     pub(crate) memory_waits: Counter,
@@ -90,6 +93,7 @@ impl ReactorCounters {
             enters: self.enters.get(),
             memory_in_flight_bytes: self.memory_in_flight_bytes.get(),
             memory_held_bytes: self.memory_held_bytes.get(),
+            input_kept_max_bytes: self.input_kept_max_bytes.get(),
             memory_registered_bytes: self.memory_registered_bytes.get(),
             placed_bytes: self.placed_bytes.get(),
             memory_waits: self.memory_waits.get(),

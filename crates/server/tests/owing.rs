@@ -1,6 +1,10 @@
-//! Hosts that ask for memory and never send what it is for: others read and write on.
+//! Hosts that ask for memory and never send what it is for, or take what they asked for: others read and write on.
 
 mod common;
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use common::{Controller, Queue, builder, pattern, start};
 use diskside_nvme::wire::{IcReq, Sqe};
@@ -57,6 +61,58 @@ fn many_hosts_that_owe_data_stop_nobody() {
     let data = pattern(256 * BLOCK, 1);
     queue.write(1, 1000, &data).ok();
     assert_eq!(queue.read(1, 1000, 256).ok(), data);
+}
+
+/// A connection whose answers are not read takes no commands, but what came behind them was kept, most of a megabyte for each of any
+/// number of connections, and no bound counted it. The connections of a host that keeps most end now.
+#[test]
+fn hosts_that_send_and_do_not_read_are_given_up() {
+    let running = start(builder().volume(VolumeSpec::new("data", "mem:8MiB").writable()).limits(|limits| {
+        limits.memory = Size::from_mib(32);
+        limits.connection_memory = Size::from_mib(4);
+    }));
+    let other = connect(&running, "other");
+    let mut queue = other.io_queue(1, 4);
+    let kept_bytes = || running.handle().stats().reactors[0].input_kept_max_bytes;
+    let (began, mut rounds) = (Instant::now(), 0);
+    // On a busy machine answers pile up otherwise, and less is kept.
+    while rounds < 3 || kept_bytes() < 20 << 20 {
+        assert!(began.elapsed() < Duration::from_secs(120), "{} were kept at most", kept_bytes());
+        drop(send_and_do_not_read(&running));
+        rounds += 1;
+    }
+    assert!(kept_bytes() <= 32 << 20, "{} with 32 MiB of memory", kept_bytes());
+    let data = pattern(16 * BLOCK, 1);
+    queue.write(1, 100, &data).ok();
+    assert_eq!(queue.read(1, 100, 16).ok(), data);
+}
+
+/// Connections of four hosts, each with answers that nobody reads, and all behind them that a socket takes.
+fn send_and_do_not_read(running: &Running) -> Vec<(Queue, TcpStream)> {
+    let greedy: Vec<_> = (0..4).map(|n| connect(running, &format!("greedy{n}"))).collect();
+    let begin = |n: u16| {
+        let (host, id) = (usize::from(n % 4), 1 + n / 4);
+        let stream = common::tcp(running.handle().local_addresses()[0]);
+        let mut queue = Queue::negotiate(Box::new(stream.try_clone().unwrap())).unwrap();
+        let name = format!("nqn.2026-11.org.example:greedy{host}");
+        queue.connect(running.handle().nqn(), &name, id, 256, greedy[host].id, 0).unwrap();
+        (queue, stream)
+    };
+    let mut unread: Vec<_> = (0..44).map(begin).collect();
+    // More than sockets hold. They come one by one: many at once would be one send, which holds all the memory.
+    for _ in 0..80 {
+        for (queue, _) in &mut unread {
+            queue.post(Sqe::read(1, 0, 32), None, 32 * BLOCK).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    for (_, stream) in &unread {
+        stream.set_nonblocking(true).unwrap();
+        let mut stream: &TcpStream = stream;
+        while let Ok(1..) = stream.write(&[0; 64 << 10]) {}
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    unread
 }
 
 /// Each connection of a peer that broke the protocol was a line of log: a loop wrote thousands in seconds.

@@ -18,6 +18,7 @@ use rustix::net::{Shutdown, shutdown};
 use super::channel::Channel;
 use super::core::Core;
 use super::function::FunctionState;
+use super::kept::Kept;
 use super::late::Late;
 use super::memory::{Account, AccountMemory};
 use super::receive::Receive;
@@ -60,6 +61,8 @@ pub(super) struct Connection {
     pub(super) carry: Vec<u8>,
     /// Bytes that came behind them, or that others come before.
     pub(super) late: Late,
+    /// So many of both, as they were counted last.
+    pub(super) kept_len: usize,
     /// Much data is on its way: it is received right into its place.
     pub(super) places_data: bool,
     sending: Option<Sending>,
@@ -157,6 +160,7 @@ impl Connection {
             phase: Phase::Open,
             carry: Vec::new(),
             late: Late::default(),
+            kept_len: 0,
             places_data: false,
             sending: None,
             owed_since: None,
@@ -265,11 +269,22 @@ impl Connection {
         }
         self.follow_state(core);
         self.continue_late(core);
+        self.note_kept(&mut core.kept);
         self.arm_receive(core);
         self.arm_timer(core);
         self.dirty = false;
         let receiving = matches!(self.link, Link::Socket { receive: Some(_), .. });
         self.phase == Phase::Closed && self.tasks == 0 && self.sending.is_none() && !receiving
+    }
+
+    /// Counts what it keeps.
+    pub(super) fn note_kept(&mut self, kept: &mut Kept) {
+        let sealed = match &self.channel {
+            Channel::Made(made) => made.incoming.len(),
+            _ => 0,
+        };
+        let now = if self.phase == Phase::Open { self.carry.len() + self.late.len() + sealed } else { 0 };
+        kept.change(std::mem::replace(&mut self.kept_len, now), now);
     }
 
     /// Ends the connection at once. What the kernel still has ends by itself.

@@ -11,6 +11,7 @@ use diskside_io::ring::{GroupId, Ring, SendBatch};
 use diskside_nvme::Transmit;
 use slab::Slab;
 
+use super::kept::Kept;
 use super::late::Inputs;
 use super::local::LocalVolumes;
 use super::memory::Memory;
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub(super) put_off: NextTurn,
     /// The part of this turn that input took, and connections whose input continues in the next.
     pub(super) inputs: Inputs,
+    /// Bytes that came and are not taken.
+    pub(super) kept: Kept,
     pub(super) timers: BinaryHeap<Reverse<(Instant, Timer)>>,
     /// Timers of tasks among them.
     pub(super) delayed: usize,

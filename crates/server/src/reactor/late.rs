@@ -38,6 +38,11 @@ impl Late {
         self.bytes.is_empty()
     }
 
+    /// Bytes that are kept, with those that are done with.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The next part of them.
     pub(super) fn part(&self) -> &[u8] {
         let rest = &self.bytes[self.done..];

@@ -292,7 +292,7 @@ impl Connection {
     }
 
     /// The host whose time its input takes. All that did not say who they are share one.
-    fn input_of(&self) -> usize {
+    pub(super) fn input_of(&self) -> usize {
         self.account.host.as_ref().map_or(0, |host| Rc::as_ptr(host).addr())
     }
 }
