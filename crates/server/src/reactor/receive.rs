@@ -495,8 +495,9 @@ impl Connection {
 
     /// The same of one that says it is this host.
     fn refuse_claimed(&mut self, core: &mut Core, host: Option<Nqn>, why: String) {
-        // The reasons differ by the ways in which a host tries one key.
-        self.log_refused(core, host.as_ref(), "channel", &why);
+        // The reasons differ by the ways in which a host tries one key. Who is not known may be several.
+        let cause = if host.is_some() { "channel" } else { &why };
+        self.log_refused(core, host.as_ref(), cause, &why);
         self.tell_of_channel(core, host, &why);
     }
 }
