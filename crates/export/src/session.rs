@@ -94,8 +94,8 @@ impl FileSession {
         self.submit_unless(&CancelToken::new(), request, result_len_max, drop, reply)
     }
 
-    /// The same; what is cancelled before it begins is not done, and a search that has begun ends. `uses` is told of the export before the host's right to it is looked
-    /// at for the last time; of Close it is not, which needs no right.
+    /// The same; what is cancelled before it begins is not done, and a search that has begun ends. `uses` is told of the export before
+    /// the host's right to it is looked at for the last time; of Close it is not, which needs no right.
     ///
     /// # Errors
     /// As [`submit`](Self::submit).
