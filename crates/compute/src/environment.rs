@@ -144,7 +144,7 @@ impl Environment {
             engine,
             is_ending: AtomicBool::new(false),
             programs,
-            scanner: Program::find(),
+            scanner: Program::find().map(Program::with_spare),
             compilers: Arc::new(Compilers::new(&gate, &pool)),
             gate,
             way: Arc::new(Way::new(Arc::clone(&reactors))),

@@ -40,6 +40,9 @@ mod value;
 
 use diskside_child::Limits;
 use diskside_scan::{Failure, FailureKind, Frame, Several, Start, To};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::{self, IoSliceMut, Write as _};
+use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -57,9 +60,8 @@ fn main() -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
-            use std::io::Write as _;
             // In a scan this is the file, which cannot be written.
-            let _ = writeln!(std::io::stderr(), "diskside-scan: {message}");
+            let _ = writeln!(io::stderr(), "diskside-scan: {message}");
             ExitCode::FAILURE
         }
     }
@@ -77,7 +79,8 @@ enum Job {
 }
 
 fn serve() -> Result<(), String> {
-    let start = match Frame::read(&mut std::io::stdin().lock(), To::Child) {
+    receive_file().map_err(|error| format!("receiving the file: {error}"))?;
+    let start = match Frame::read(&mut io::stdin().lock(), To::Child) {
         Ok(Frame::Start(start)) => Job::File(start),
         Ok(Frame::Several(several)) => Job::Several(several),
         Ok(_) => return Err("the first frame is not a Start".into()),
@@ -103,7 +106,25 @@ fn serve() -> Result<(), String> {
             Frame::Failed(Failure { kind: FailureKind::File, message })
         }
     };
-    last.write(&mut std::io::stdout().lock()).map_err(|error| error.to_string())
+    last.write(&mut io::stdout().lock()).map_err(|error| error.to_string())
+}
+
+/// Waits for the first byte, and for the file if one comes with it: it becomes the standard error, so that a process may have
+/// been started before anybody knew its file.
+fn receive_file() -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut with = RecvAncillaryBuffer::new(&mut space);
+    let mut first = [0];
+    let received = recvmsg(io::stdin(), &mut [IoSliceMut::new(&mut first)], &mut with, RecvFlags::CMSG_CLOEXEC)?;
+    if received.bytes == 0 {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    for message in with.drain() {
+        if let RecvAncillaryMessage::ScmRights(files) = message {
+            files.into_iter().try_for_each(rustix::stdio::dup2_stderr)?;
+        }
+    }
+    Ok(())
 }
 
 /// The result of `work`; `None`: it panicked, and with what message.

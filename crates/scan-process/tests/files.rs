@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 const MEMORY_LEN: u64 = 128 << 20;
 
 fn scan_bytes(file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Report), ScanError> {
+    scan_by(&Program::at(env!("CARGO_BIN_EXE_diskside-scan")), file, plan)
+}
+
+fn scan_by(program: &Program, file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Report), ScanError> {
     let opened = File::open(file).unwrap();
     let start = Start {
         reads_by: ReadsBy::Descriptor,
@@ -25,7 +29,6 @@ fn scan_bytes(file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Report), ScanError> 
         name: "the file".into(),
         plan: plan.to_vec(),
     };
-    let program = Program::at(env!("CARGO_BIN_EXE_diskside-scan"));
     let mut scanning = program.start(&start, Source::Descriptor(opened.into()))?;
     let (mut result, until) = (Vec::new(), Instant::now() + Duration::from_secs(120));
     loop {
@@ -79,6 +82,23 @@ fn row_groups_that_statistics_rule_out_are_not_read() {
     assert_eq!(report("b in (7, 8)").pruned, 4);
     assert_eq!((report("b is null").pruned, report("a is null").pruned), (0, 4));
     assert_eq!(report("not (a < 4000)").rows_selected, 0);
+}
+
+/// A process that had started before its file was known has that file, and no other.
+#[test]
+fn a_process_that_waited_scans_the_file_that_it_is_given() {
+    let directory = tempfile::tempdir().unwrap();
+    let program = Program::at(env!("CARGO_BIN_EXE_diskside-scan")).with_spare();
+    let plan = Plan { aggregates: parse_aggregates("sum(a)").unwrap(), ..Plan::default() };
+    for rows in 1..=6 {
+        let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
+        let file = write(directory.path(), "one.parquet", vec![("a", values)], WriterProperties::default());
+        let (result, report) = scan_by(&program, &file, &plan.to_bytes()).unwrap();
+        assert_eq!(report.rows_read, rows as u64);
+        assert_eq!(result, scan(&file, &plan).unwrap().0);
+        // Whether one is ready by now or not, the next scan has to be right.
+        std::thread::sleep(Duration::from_millis(10 * (rows as u64 % 3)));
+    }
 }
 
 /// A value that is between the least and the greatest one of each row group, and in none: only a Bloom filter knows.

@@ -25,6 +25,7 @@ mod partitions;
 mod plan;
 mod process;
 mod several;
+mod spare;
 mod text;
 mod to_child;
 

@@ -3,15 +3,15 @@
 use crate::frames::{Failure, Frame, FrameError, Report, Start, To};
 use crate::plan::Plan;
 use crate::several::{OneFile, Several};
+use crate::spare::{Process, Spare, command};
 pub use crate::to_child::Answer;
-use crate::to_child::ToChild;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, ExitStatus, Stdio};
 
 /// Name of the program that holds Arrow and Parquet.
 const PROGRAM: &str = "diskside-scan";
@@ -23,8 +23,11 @@ const LISTENING_NS: i64 = 20_000_000;
 const TURN_NS: i64 = 4_000_000;
 
 /// Where the program is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program(PathBuf);
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    spare: Option<Spare>,
+}
 
 /// What is scanned.
 #[derive(Debug)]
@@ -38,11 +41,10 @@ pub enum Source {
 /// A process that scans. Dropped, it is killed.
 #[derive(Debug)]
 pub struct Scanning {
-    child: Child,
-    from: ChildStdout,
-    to: ToChild,
+    process: Process,
     row_group: Option<u32>,
     memory_len: u64,
+    program: Program,
 }
 
 /// What a process says.
@@ -105,19 +107,26 @@ impl Program {
     /// none, or `DISKSIDE_SCAN` is empty.
     #[must_use]
     pub fn find() -> Option<Self> {
-        diskside_child::find(PROGRAM, VARIABLE).map(Self)
+        diskside_child::find(PROGRAM, VARIABLE).map(Self::at)
     }
 
     /// The program at this place.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self(path.into())
+        Self { path: path.into(), spare: None }
+    }
+
+    /// From its first scan on it keeps a process ready for the next one, which then need not wait until one has started. No
+    /// process does two scans.
+    #[must_use]
+    pub fn with_spare(self) -> Self {
+        Self { spare: Some(Spare::default()), ..self }
     }
 
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// Starts a scan.
@@ -126,10 +135,10 @@ impl Program {
     /// It cannot be started, or ended at once.
     pub fn start(&self, start: &Start, source: Source) -> Result<Scanning, ScanError> {
         let file = match source {
-            Source::Descriptor(file) => Stdio::from(file),
-            Source::Requests => Stdio::null(),
+            Source::Descriptor(file) => Some(file),
+            Source::Requests => None,
         };
-        self.begin(file, start.memory_len, std::iter::once(Frame::Start(start.clone())))
+        self.begin(file.as_ref(), start.memory_len, std::iter::once(Frame::Start(start.clone())))
     }
 
     /// Starts a scan of several files, which asks for a scan of each and puts the results together.
@@ -139,22 +148,29 @@ impl Program {
     pub fn start_several(
         &self,
         several: &Several,
-        files: impl IntoIterator<Item = OneFile>,
+        files: impl Iterator<Item = OneFile> + Clone,
     ) -> Result<Scanning, ScanError> {
         let first = std::iter::once(Frame::Several(several.clone()));
-        self.begin(Stdio::null(), several.memory_len, first.chain(files.into_iter().map(Frame::File)))
+        self.begin(None, several.memory_len, first.chain(files.map(Frame::File)))
     }
 
-    fn begin(&self, file: Stdio, memory_len: u64, frames: impl Iterator<Item = Frame>) -> Result<Scanning, ScanError> {
-        let mut child = self.spawn(&[], file)?;
-        let (Some(to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
-            return Err(ScanError::Garbage("it has no pipes"));
-        };
-        let mut to = io::BufWriter::new(to);
-        let sent = frames.into_iter().try_for_each(|frame| frame.write(&mut to)).and_then(|()| to.flush());
-        let to = ToChild::new(to.into_parts().0);
-        let mut scanning = Scanning { child, from, to, row_group: None, memory_len };
-        match sent {
+    fn begin(
+        &self,
+        file: Option<&OwnedFd>,
+        memory_len: u64,
+        frames: impl Iterator<Item = Frame> + Clone,
+    ) -> Result<Scanning, ScanError> {
+        let file = file.map(AsFd::as_fd);
+        let spare = self.spare.as_ref().and_then(Spare::take);
+        // One that waited may have been killed meanwhile.
+        let told = spare.filter(|process| process.tell(file, frames.clone()).is_ok());
+        let scanning = |process| Scanning { process, row_group: None, memory_len, program: self.clone() };
+        if let Some(process) = told {
+            return Ok(scanning(process));
+        }
+        let started = Process::start(&self.path);
+        let mut scanning = scanning(started.map_err(|error| ScanError::Start { program: self.path.clone(), error })?);
+        match scanning.process.tell(file, frames) {
             Ok(()) => Ok(scanning),
             Err(_) => Err(scanning.crashed()),
         }
@@ -165,7 +181,10 @@ impl Program {
     /// # Errors
     /// It cannot be started.
     pub fn format(&self, format: &str, mut out: Box<dyn Write + Send>) -> Result<FormatJob, ScanError> {
-        let mut child = self.spawn(&["--format", format], Stdio::piped())?;
+        let mut command = command(&self.path);
+        command.args(["--format", format]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let started = command.spawn();
+        let mut child = started.map_err(|error| ScanError::Start { program: self.path.clone(), error })?;
         let (Some(to), Some(mut from), Some(said)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(ScanError::Garbage("it has no pipes"));
@@ -176,25 +195,6 @@ impl Program {
         };
         let copying = std::thread::Builder::new().name("scan output".into()).spawn(copy).map_err(ScanError::Pipe)?;
         Ok(FormatJob { child, to: Some(to), said, copying: Some(copying) })
-    }
-
-    fn spawn(&self, args: &[&str], stderr: Stdio) -> Result<Child, ScanError> {
-        Command::new(&self.0)
-            .args(args)
-            .env_clear()
-            // Each arena of the C library's takes address space that a limit on it counts.
-            .env("MALLOC_ARENA_MAX", "1")
-            // Each row group takes the memory that the one before gave back, which would otherwise come from the kernel
-            // again, page by page.
-            .env("MALLOC_MMAP_THRESHOLD_", (32 << 20).to_string())
-            .env("MALLOC_TRIM_THRESHOLD_", (1 << 30).to_string())
-            .env("MALLOC_TOP_PAD_", (4 << 20).to_string())
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(stderr)
-            .spawn()
-            .map_err(|error| ScanError::Start { program: self.0.clone(), error })
     }
 }
 
@@ -238,26 +238,26 @@ impl Scanning {
 
     fn signal(&self, signal: Signal) {
         // It may have ended already. It is not waited for before, so no other process has its number.
-        let _ = kill_process(Pid::from_child(&self.child), signal);
+        let _ = kill_process(Pid::from_child(&self.process.child), signal);
     }
 
     /// Whether it says something, within this time.
     fn hears(&mut self, patience_ns: i64, is_wanted: &mut dyn FnMut() -> bool) -> Result<bool, ScanError> {
-        let mut awaited = [PollFd::new(&self.from, PollFlags::IN)];
+        let mut awaited = [PollFd::new(&self.process.from, PollFlags::IN)];
         let timeout = Timespec { tv_sec: 0, tv_nsec: patience_ns };
         let heard = match poll(&mut awaited, Some(&timeout)) {
             Err(rustix::io::Errno::INTR) => 0,
             heard => heard.map_err(|errno| ScanError::Pipe(errno.into()))?,
         };
         if !is_wanted() {
-            self.stop();
+            self.process.stop();
             return Err(ScanError::Stopped);
         }
         Ok(heard > 0)
     }
 
     fn read(&mut self) -> Result<Event, ScanError> {
-        match Frame::read(&mut self.from, To::Parent) {
+        match Frame::read(&mut self.process.from, To::Parent) {
             Ok(Frame::Output(bytes)) => Ok(Event::Output(bytes)),
             Ok(Frame::Read { offset, len }) if len as usize <= crate::READ_LEN_MAX => {
                 Ok(Event::Read { offset, len: len as usize })
@@ -285,7 +285,7 @@ impl Scanning {
     /// # Errors
     /// It is gone, or asks without listening.
     pub fn grant(&mut self) -> Result<(), ScanError> {
-        match self.to.grant() {
+        match self.process.to.grant() {
             Ok(true) => Ok(()),
             // One that never reads would keep its parent waiting.
             Ok(false) => Err(ScanError::Garbage("it does not listen")),
@@ -298,20 +298,14 @@ impl Scanning {
     /// # Errors
     /// It asks for more at one time than it may.
     pub fn answer(&mut self, answer: Answer) -> Result<(), ScanError> {
-        match self.to.answer(answer).map_err(ScanError::Pipe)? {
+        match self.process.to.answer(answer).map_err(ScanError::Pipe)? {
             true => Ok(()),
             false => Err(ScanError::Garbage("it asks for too much at one time")),
         }
     }
 
-    fn stop(&mut self) {
-        // It may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-
     fn crashed(&mut self) -> ScanError {
-        let status = match self.child.wait() {
+        let status = match self.process.child.wait() {
             Ok(status) => status,
             Err(error) => return ScanError::Pipe(error),
         };
@@ -335,7 +329,9 @@ fn how(status: ExitStatus) -> String {
 
 impl Drop for Scanning {
     fn drop(&mut self) {
-        self.stop();
+        if let Some(spare) = &self.program.spare {
+            spare.refill(&self.program.path);
+        }
     }
 }
 
@@ -411,7 +407,7 @@ mod tests {
         let (reads_by, name, plan) = (ReadsBy::Requests, "a".into(), Vec::new());
         let start = Start { reads_by, takes_turns: true, file_len: 1, memory_len: 64 << 20, name, plan };
         let mut scanning = Program::at(program).start(&start, Source::Requests).unwrap();
-        let (pid, until, mut pauses) = (scanning.child.id(), Instant::now() + Duration::from_secs(60), 0);
+        let (pid, until, mut pauses) = (scanning.process.child.id(), Instant::now() + Duration::from_secs(60), 0);
         let is_in = |wanted: &[char]| {
             while !wanted.contains(&state_of(pid)) {
                 assert!(Instant::now() < until, "{}", state_of(pid));

@@ -3,13 +3,15 @@
 
 use crate::frames::Frame;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fmt;
-use std::io;
-use std::os::fd::AsFd as _;
-use std::process::ChildStdin;
+use std::io::{self, IoSlice, Write as _};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Reads that a process may have asked for at one time.
 const READS_MAX: usize = 64;
@@ -33,14 +35,34 @@ pub(crate) struct ToChild {
 
 #[derive(Debug)]
 struct Pipe {
-    to: Mutex<ChildStdin>,
+    to: Mutex<UnixStream>,
     /// Turns that were granted and not sent yet: the writer sends them before its next answer.
     granted: AtomicUsize,
 }
 
 impl ToChild {
-    pub(crate) fn new(to: ChildStdin) -> Self {
+    pub(crate) fn new(to: UnixStream) -> Self {
         Self { pipe: Arc::new(Pipe { to: Mutex::new(to), granted: AtomicUsize::new(0) }), answers: None }
+    }
+
+    /// Hands over the file, if there is one, and says what to do.
+    pub(crate) fn begin(
+        &self,
+        file: Option<BorrowedFd<'_>>,
+        mut frames: impl Iterator<Item = Frame>,
+    ) -> io::Result<()> {
+        let mut to = self.pipe.lock();
+        let files = file.as_slice();
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut with = SendAncillaryBuffer::new(&mut space);
+        if !files.is_empty() && !with.push(SendAncillaryMessage::ScmRights(files)) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        // A file needs a byte that it comes with.
+        sendmsg(&*to, &[IoSlice::new(&[0])], &mut with, SendFlags::NOSIGNAL)?;
+        let mut to = io::BufWriter::new(&mut *to);
+        frames.try_for_each(|frame| frame.write(&mut to))?;
+        to.flush()
     }
 
     /// Grants a turn. Never waits; false: the process does not read.
@@ -64,6 +86,10 @@ impl ToChild {
 }
 
 impl Pipe {
+    fn lock(&self) -> MutexGuard<'_, UnixStream> {
+        self.to.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells of what was granted, unless another thread writes: it does so then.
     fn tell(&self, only_at_once: bool) -> io::Result<bool> {
         while self.granted.load(Ordering::Acquire) > 0 {
@@ -80,7 +106,7 @@ impl Pipe {
         Ok(true)
     }
 
-    fn write_granted(&self, to: &mut ChildStdin) -> io::Result<()> {
+    fn write_granted(&self, to: &mut UnixStream) -> io::Result<()> {
         for _ in 0..self.granted.swap(0, Ordering::AcqRel) {
             Frame::Granted.write(to)?;
         }
@@ -94,7 +120,7 @@ impl Pipe {
                 Err(message) => Frame::NotRead(message),
             };
             let written = {
-                let mut to = self.to.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                let mut to = self.lock();
                 self.write_granted(&mut to).and_then(|()| frame.write(&mut *to))
             };
             if written.and_then(|()| self.tell(false)).is_err() {
@@ -104,7 +130,7 @@ impl Pipe {
     }
 }
 
-fn has_room(to: &ChildStdin) -> bool {
+fn has_room(to: &UnixStream) -> bool {
     let mut room = [PollFd::from_borrowed_fd(to.as_fd(), PollFlags::OUT)];
     poll(&mut room, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
 }
@@ -113,14 +139,18 @@ fn has_room(to: &ChildStdin) -> bool {
 mod tests {
     use super::*;
     use crate::frames::To;
+    use std::os::fd::OwnedFd;
     use std::process::{Command, Stdio};
     use std::time::Duration;
 
     /// A process that reads a store at a server was refused turns: its pipe was the reading thread's.
     #[test]
     fn a_turn_is_granted_while_a_read_waits_for_its_bytes() {
-        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (mut to, mut from) = (ToChild::new(child.stdin.take().unwrap()), child.stdout.take().unwrap());
+        let (to, its_end) = UnixStream::pair().unwrap();
+        let mut command = Command::new("cat");
+        let mut child = command.stdin(OwnedFd::from(its_end)).stdout(Stdio::piped()).spawn().unwrap();
+        drop(command);
+        let (mut to, mut from) = (ToChild::new(to), child.stdout.take().unwrap());
         let (release, released) = sync_channel(1);
         let late = Answer(Box::new(move || {
             released.recv_timeout(Duration::from_secs(60)).unwrap();

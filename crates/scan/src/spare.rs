@@ -1,0 +1,187 @@
+//! The process behind a scan, from its start on, and one that has started before anybody needs it.
+
+use crate::frames::Frame;
+use crate::to_child::ToChild;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A process that runs. Dropped, it is killed.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) child: Child,
+    pub(crate) from: ChildStdout,
+    pub(crate) to: ToChild,
+}
+
+impl Process {
+    /// Starts one that waits for its scan.
+    pub(crate) fn start(program: &Path) -> io::Result<Self> {
+        let (to, its_end) = UnixStream::pair()?;
+        let mut command = command(program);
+        let mut child = command.stdin(OwnedFd::from(its_end)).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+        let from = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Self { child, from, to: ToChild::new(to) })
+    }
+
+    /// Tells it what to scan.
+    pub(crate) fn tell(&self, file: Option<BorrowedFd<'_>>, frames: impl Iterator<Item = Frame>) -> io::Result<()> {
+        self.to.begin(file, frames)
+    }
+
+    pub(crate) fn stop(&mut self) {
+        // It may have ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// How the program is started, whatever it is to do.
+pub(crate) fn command(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command
+        .env_clear()
+        // Each arena of the C library's takes address space that a limit on it counts.
+        .env("MALLOC_ARENA_MAX", "1")
+        // Each row group takes the memory that the one before gave back, which would otherwise come from the kernel
+        // again, page by page.
+        .env("MALLOC_MMAP_THRESHOLD_", (32 << 20).to_string())
+        .env("MALLOC_TRIM_THRESHOLD_", (1 << 30).to_string())
+        .env("MALLOC_TOP_PAD_", (4 << 20).to_string())
+        .current_dir("/");
+    command
+}
+
+/// A process that waits for the next scan. It has seen nothing of any other.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Spare(Arc<Mutex<Slot>>);
+
+#[derive(Debug, Default)]
+enum Slot {
+    #[default]
+    Empty,
+    /// A thread starts one.
+    Filling,
+    Ready(Process),
+}
+
+impl Spare {
+    /// The one that waits, if there is one.
+    pub(crate) fn take(&self) -> Option<Process> {
+        let mut slot = self.slot();
+        match std::mem::take(&mut *slot) {
+            Slot::Ready(mut process) => process.is_running().then_some(process),
+            other => {
+                *slot = other;
+                None
+            }
+        }
+    }
+
+    /// Starts one if there is none, without waiting for it.
+    pub(crate) fn refill(&self, program: &Path) {
+        {
+            let mut slot = self.slot();
+            if !matches!(*slot, Slot::Empty) {
+                return;
+            }
+            *slot = Slot::Filling;
+        }
+        let (this, program) = (self.clone(), program.to_owned());
+        let fill = move || {
+            let started = Process::start(&program);
+            // If it fails, the next scan says why.
+            *this.slot() = started.map_or(Slot::Empty, Slot::Ready);
+        };
+        if std::thread::Builder::new().name("scan spare".into()).spawn(fill).is_err() {
+            *self.slot() = Slot::Empty;
+        }
+    }
+
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::PathBuf;
+    use std::time::{Duration, Instant};
+
+    fn program(directory: &Path) -> PathBuf {
+        let program = directory.join("waits");
+        std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        program
+    }
+
+    fn pid_of_ready(spare: &Spare) -> u32 {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            if let Slot::Ready(process) = &*spare.slot() {
+                return process.child.id();
+            }
+            assert!(Instant::now() < until, "no process became ready");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// A scan of a few milliseconds waited as long again until its process had started.
+    #[test]
+    fn one_waits_for_the_next_scan_and_serves_no_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, spare) = (program(directory.path()), Spare::default());
+        assert!(spare.take().is_none());
+        spare.refill(&program);
+        let first = pid_of_ready(&spare);
+        spare.refill(&program);
+        assert_eq!(pid_of_ready(&spare), first, "one is enough");
+        assert_eq!(spare.take().unwrap().child.id(), first);
+        assert!(spare.take().is_none());
+        spare.refill(&program);
+        assert_ne!(pid_of_ready(&spare), first);
+    }
+
+    #[test]
+    fn one_that_was_killed_while_it_waited_is_left_out() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, spare) = (program(directory.path()), Spare::default());
+        spare.refill(&program);
+        pid_of_ready(&spare);
+        if let Slot::Ready(process) = &mut *spare.slot() {
+            process.stop();
+        }
+        assert!(spare.take().is_none());
+        spare.refill(&program);
+        pid_of_ready(&spare);
+    }
+
+    #[test]
+    fn a_program_that_cannot_be_started_is_tried_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let (missing, spare) = (directory.path().join("missing"), Spare::default());
+        spare.refill(&missing);
+        let until = Instant::now() + Duration::from_secs(60);
+        while !matches!(*spare.slot(), Slot::Empty) {
+            assert!(Instant::now() < until, "still filling");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        spare.refill(&program(directory.path()));
+        pid_of_ready(&spare);
+    }
+}
