@@ -138,6 +138,7 @@ struct Inner {
     links: Arc<Memo<String, Arc<Link>>>,
     copies: CopySets,
     dispatcher: Mutex<Dispatcher>,
+    sizes: Mutex<scan::Sizes>,
     instances: OnceLock<Instances>,
     learnt: Option<LearntFiles>,
     mounted: Arc<Counters>,
@@ -160,6 +161,7 @@ impl Session {
             copies: CopySets::new(&options.connect, &links),
             links,
             dispatcher: Mutex::new(Dispatcher::new(options.policy)),
+            sizes: Mutex::default(),
             instances: OnceLock::new(),
             states: Mutex::default(),
             learnt: options.learnt_directory.clone().map(LearntFiles::new),
@@ -411,6 +413,10 @@ impl Session {
 
     fn short_files(&self) -> &ShortFiles {
         &self.inner.short_files
+    }
+
+    fn lock_sizes(&self) -> std::sync::MutexGuard<'_, scan::Sizes> {
+        self.inner.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn lock_dispatcher(&self) -> std::sync::MutexGuard<'_, Dispatcher> {

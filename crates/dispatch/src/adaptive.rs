@@ -4,7 +4,7 @@
 //!   faster by a twentieth. Estimates within 3 % of each other are a tie: the request stays where
 //!   the last one was. Of several requests at once one goes to the side that is slower for it alone only when that
 //!   looks faster by a fifth than to wait for the others.
-//! * **Probes.** A part of the request, 1/256 of it and at least 128 KiB, runs on the other side besides the plan, and its
+//! * **Probes.** A part of the request, 1/256 of it, at least 128 KiB and what can run apart, runs on the other side besides the plan, and its
 //!   result is dropped: a run only to measure is not part of an answer, because it is not a piece of the request's grid.
 //!   Requests of a few MiB are over before a probe could pay, so the first 16 of them that take little time are not
 //!   probed. Bytes are
@@ -165,6 +165,6 @@ fn part(request: &Request, side: Side) -> Probe {
     if request.direction == Direction::Write && side == Side::Device {
         return Probe { side, len_bytes: request.len_bytes, instead: true };
     }
-    let len = (request.len_bytes / PROBE_PARTS).max(PROBE_LEN_MIN_BYTES);
+    let len = (request.len_bytes / PROBE_PARTS).max(PROBE_LEN_MIN_BYTES).max(request.part_len_bytes);
     Probe { side, len_bytes: len.min(request.len_bytes), instead: false }
 }

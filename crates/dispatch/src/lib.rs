@@ -75,6 +75,8 @@ pub struct Request {
     pub effect_free: bool,
     /// Whether parts may run apart, because results can be put together again.
     pub divisible: bool,
+    /// Bytes of the shortest part that can run apart to measure a side; 0: any.
+    pub part_len_bytes: u64,
     /// Where the caller wants it, whatever the policy.
     pub told: Option<Side>,
 }
@@ -83,7 +85,15 @@ impl Request {
     /// A read of so many bytes, none of them cached, by a program without effects whose results fold.
     #[must_use]
     pub fn read(len_bytes: u64) -> Self {
-        Self { direction: Direction::Read, len_bytes, cached_bytes: 0, effect_free: true, divisible: true, told: None }
+        Self {
+            direction: Direction::Read,
+            len_bytes,
+            cached_bytes: 0,
+            effect_free: true,
+            divisible: true,
+            part_len_bytes: 0,
+            told: None,
+        }
     }
 }
 

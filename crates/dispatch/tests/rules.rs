@@ -77,6 +77,22 @@ fn a_program_with_effects_is_neither_probed_nor_moved() {
     }
 }
 
+/// A scan is measured by row groups, which may be a sixteenth of it. Probes were paid for as if they were a small part.
+#[test]
+fn a_probe_is_as_long_as_what_can_run_apart_and_paid_for_as_such() {
+    let probes = |part_len_bytes| {
+        let (mut world, mut tally) = (World::new(variables(0.01), 0.0), Tally::default());
+        let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+        let request = Request { part_len_bytes, ..Request::read(64 * MIB) };
+        let decisions: Vec<_> = (0..2000).map(|_| world.step(&mut dispatcher, PAIR, &request, &mut tally)).collect();
+        let probes: Vec<_> = decisions.into_iter().filter_map(|decision| decision.probe).collect();
+        assert!(probes.iter().all(|probe| probe.len_bytes >= part_len_bytes), "{probes:?}");
+        probes.len()
+    };
+    let (small, large) = (probes(0), probes(16 * MIB));
+    assert!(large > 0 && large < small, "{large} of a quarter, {small} of any part");
+}
+
 #[test]
 fn a_lost_link_leaves_the_host_what_it_holds() {
     let mut dispatcher = Dispatcher::new(Policy::Adaptive);

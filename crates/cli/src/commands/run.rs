@@ -395,7 +395,7 @@ fn input_name(file: &OsStr) -> &OsStr {
 }
 
 /// Where the XDG base directory specification has a program's state.
-fn state_directory() -> Option<PathBuf> {
+pub(super) fn state_directory() -> Option<PathBuf> {
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")))?;
     Some(state.join("diskside/learnt"))

@@ -1,7 +1,7 @@
 //! `diskside scan`.
 
-use super::exports::session;
 use super::near::explain_session;
+use super::run::state_directory;
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::interrupt::cancel_on_signal;
@@ -12,7 +12,7 @@ use diskside::scan::{
     Aggregate, ColumnType, Compression, Expression, FormatError, FormatJob, Order, Plan, Program, parse_aggregates,
     parse_columns, parse_filter, parse_format, parse_order, parse_types,
 };
-use diskside::session::{OpenMode, ScanOptions, Scanned, SessionError, Side, Where};
+use diskside::session::{OpenMode, ScanOptions, Scanned, Session, SessionError, SessionOptions, Side, Where};
 use diskside::{CallError, Location, scan};
 use serde_json::json;
 use std::ffi::OsString;
@@ -70,9 +70,12 @@ pub(crate) struct Scan {
     /// The most rows that go out
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
-    /// Where it runs over a file of an export: at the server, with you, or where less is moved
+    /// Where it runs over a file of an export: at the server, with you, or where it is faster
     #[arg(long, value_enum, default_value_t = PlaceArg::Auto)]
     place: PlaceArg,
+    /// Neither use nor keep what scans measure (in $XDG_STATE_HOME/diskside, for --place auto)
+    #[arg(long)]
+    stateless: bool,
     /// How the result is written
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -92,7 +95,7 @@ pub(crate) struct Scan {
 /// Where scans run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PlaceArg {
-    /// Where less is moved
+    /// Where it is faster
     Auto,
     /// With you
     Host,
@@ -136,7 +139,11 @@ impl Scan {
                     .into(),
             )
         })?;
-        let session = session(&self.connect)?;
+        let session = Session::new(SessionOptions {
+            connect: self.connect.options()?,
+            learnt_directory: if self.stateless { None } else { state_directory() },
+            ..SessionOptions::default()
+        });
         let locations = self.files.iter().map(|file| Location::try_from(&**file));
         let locations: Vec<_> =
             locations.collect::<Result<_, _>>().map_err(|error| Failure::Usage(error.to_string()))?;
@@ -175,6 +182,11 @@ impl Scan {
         let scanned = run(scan, job, destination.as_ref())?;
         if let Some(out) = destination {
             out.publish().map_err(|error| Failure::Environment(format!("cannot write {error}")))?;
+        }
+        if let Err(error) = session.save_learnt()
+            && self.explain
+        {
+            say(format_args!("diskside: what was measured is not kept: {error}"));
         }
         self.report(&scanned)
     }

@@ -175,6 +175,7 @@ fn read_once(
             && compressed.is_none()
             && (folds || out.is_none())
             && (!function.folds_in_order() || !folds || frames_fit(function, &pieces, &range)),
+        part_len_bytes: 0,
         told: options.place.told(),
     };
     let decision = job.decide(&request)?;

@@ -1,10 +1,13 @@
 //! Scans of tables in files: at the server that has the file, or here, by reading what is needed.
 
+mod decide;
 mod find;
 mod several;
 
+pub(in crate::session) use decide::Sizes;
 pub use find::ScanFiles;
 
+use self::decide::Choice;
 use super::answered::Answered;
 use super::error::SessionError;
 use super::file::File;
@@ -18,11 +21,11 @@ use diskside_io::request::{AsyncIo, Request, run_here};
 use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{
-    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Part, Plan, Program, REPORT_LEN, ReadsBy,
-    Report, SCAN_PIND, ScanError, Scanning, Source, Start,
+    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadsBy, Report,
+    SCAN_PIND, ScanError, Scanning, Source, Start,
 };
 use diskside_trace::{Side as SpanSide, Span};
-use diskside_wire::function::{Outcome, TraceContext, Trailer};
+use diskside_wire::function::{Outcome, Times, TraceContext, Trailer};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
@@ -35,8 +38,6 @@ const MISFIT: i64 = -22;
 const MEMORY_LEN: u64 = 2 << 30;
 /// Why a scan is not at the server.
 const MISSING: &str = "the server does not scan";
-/// Rows of a sample of which fewer than one in so many are wanted: they are cheaper to send than the columns.
-const SELECTIVE: u64 = 2;
 
 /// How a file is scanned.
 #[derive(Clone, Debug)]
@@ -98,9 +99,10 @@ pub struct FileCounts {
 impl File {
     /// Scans the file and writes the result to `out` as an Arrow stream.
     ///
-    /// A file of an export is scanned where [`ScanOptions::place`] says. `Auto` scans at the server where sums go out, or the
-    /// first rows, and with a filter if it takes fewer than half of the rows of the first row group, which a short scan
-    /// counts; else it reads the needed columns and scans here. Here it takes the program `diskside-scan`; where that is
+    /// A file of an export is scanned where [`ScanOptions::place`] says. The first time `Auto` scans at the server where sums go out,
+    /// or the first rows, and with a filter if it takes fewer than half of the rows of the first row group, which a short scan
+    /// counts; else it reads the needed columns and scans here. From the second time on it is the side that is faster, as far as both
+    /// were measured. Here it takes the program `diskside-scan`; where that is
     /// missing, `Auto` scans at the server.
     ///
     /// # Errors
@@ -145,21 +147,22 @@ impl File {
         &self,
         plan: &Plan,
         options: &ScanOptions,
-        chosen: &mut Option<(Side, String)>,
+        chosen: &mut Option<Choice>,
         out: &mut dyn Write,
     ) -> Result<Scanned, SessionError> {
         let started = Instant::now();
         let scan = Scan { file: self, plan, options };
-        let (mut side, mut why) = match chosen.clone() {
+        let choice = match chosen.clone() {
             Some(chosen) => chosen,
             None => chosen.insert(scan.choose()?).clone(),
         };
         let mut counted = Counted { out, count: 0 };
-        let done = match side {
+        let done = scan.measuring(&choice, || match choice.side {
             Side::Device => scan.at_server(plan, &mut counted),
             Side::Host => scan.here(&mut counted),
-        };
-        let (report, moved_bytes) = match done {
+        });
+        let Choice { mut side, mut why, .. } = choice;
+        let done = match done {
             // Before anything ran.
             Err(error) if side == Side::Device && options.place == Where::Auto && is_missing(&error) => {
                 (side, why) = (Side::Host, MISSING.into());
@@ -167,6 +170,7 @@ impl File {
             }
             done => done?,
         };
+        let Done { report, moved_bytes, .. } = done;
         let (answered, at_server) = (Vec::new(), u64::from(side == Side::Device));
         let files = FileCounts { found: 1, pruned: 0, here: 1 - at_server, at_server };
         let (result_bytes, total) = (counted.count, started.elapsed());
@@ -194,50 +198,20 @@ struct Scan<'a> {
     options: &'a ScanOptions,
 }
 
-type Done = (Report, (u64, u64));
+/// What one side did.
+struct Done {
+    report: Report,
+    moved_bytes: (u64, u64),
+    result_bytes: u64,
+    /// How long it took at a server, as that says.
+    times: Option<Times>,
+    /// How long it took here until it read anything.
+    begin: Duration,
+}
 
 impl Scan<'_> {
     fn name(&self) -> &str {
         &self.file.inner.name
-    }
-
-    fn choose(&self) -> Result<(Side, String), SessionError> {
-        let is_remote = matches!(self.file.inner.place, Place::Export(_));
-        match (self.options.place, is_remote) {
-            (Where::Host, _) => Ok((Side::Host, "as asked".into())),
-            (Where::Device, true) => Ok((Side::Device, "as asked".into())),
-            (Where::Device, false) => {
-                let why =
-                    "only files of exports are scanned at a server: name one as diskside://HOST/EXPORT/PATH".into();
-                Err(SessionError::NoDevice { name: self.name().to_owned(), why })
-            }
-            (Where::Auto, false) => Ok((Side::Host, "the file is not one of an export".into())),
-            (Where::Auto, true) if self.program().is_none() => {
-                Ok((Side::Device, "this machine has no program diskside-scan".into()))
-            }
-            (Where::Auto, true) if self.plan.aggregates() || self.plan.limit.is_some() => {
-                Ok((Side::Device, "sums and first rows are few".into()))
-            }
-            (Where::Auto, true) if self.plan.filter.is_none() => Ok((Side::Host, "all rows are wanted".into())),
-            (Where::Auto, true) => self.sampled(),
-        }
-    }
-
-    fn sampled(&self) -> Result<(Side, String), SessionError> {
-        let report = match self.probe(Plan { part: Part { first: 0, count: 1 }, ..counting(self.plan) }) {
-            Err(error) if is_missing(&error) => return Ok((Side::Host, MISSING.into())),
-            report => report?,
-        };
-        let (rows, of) = (report.rows_selected, report.rows_read);
-        if report.pruned > 0 {
-            return Ok((Side::Device, "statistics rule the first row group out".into()));
-        }
-        let side = if rows.saturating_mul(SELECTIVE) < of { Side::Device } else { Side::Host };
-        Ok((side, format!("{rows} of {of} rows of the first row group are wanted")))
-    }
-
-    fn probe(&self, plan: Plan) -> Result<Report, SessionError> {
-        self.at_server(&plan, &mut Counted { out: &mut std::io::sink(), count: 0 }).map(|(report, _)| report)
     }
 
     /// What scans here.
@@ -287,12 +261,15 @@ impl Scan<'_> {
                 kept.drain(..ready);
             }
         }
-        drop(running);
         let report = Report::from_bytes(&kept).ok_or_else(|| SessionError::Input {
             name: self.name().to_owned(),
             why: "the server's result ends without its report".into(),
         })?;
-        Ok((report, stream.wire_bytes()))
+        let times = stream.trailer().map(|trailer| trailer.times);
+        let waited = Duration::from_micros(times.map_or(0, |times| times.queue_us.into()));
+        running.note_wait(waited, report.rows_read / decide::TURN_ROWS + 1);
+        let (moved_bytes, result_bytes) = (stream.wire_bytes(), out.count);
+        Ok(Done { report, moved_bytes, result_bytes, times, begin: Duration::ZERO })
     }
 
     fn here(&self, out: &mut Counted<'_>) -> Result<Done, SessionError> {
@@ -318,26 +295,27 @@ impl Scan<'_> {
                 let again = opened.try_clone().map_err(|error| SessionError::file(self.name(), error))?;
                 (start.reads_by, start.file_len) = (ReadsBy::Descriptor, before.len());
                 let scanning = self.started(&program, &start, Source::Descriptor(OwnedFd::from(again)))?;
-                let report = self.listen(scanning, out, None)?;
+                let (report, begin) = self.listen(scanning, out, None)?;
                 let after = status(&opened)?;
                 if version(&before) != version(&after) {
                     return Err(SessionError::Changed(self.name().to_owned()));
                 }
-                return Ok((report, (0, 0)));
+                return Ok(Done { report, moved_bytes: (0, 0), result_bytes: out.count, times: None, begin });
             }
         }
         let (io, before) = self.file.version_of_copy()?;
         start.file_len = before.len_bytes;
         let scanning = self.started(&program, &start, Source::Requests)?;
         let reads = Reads { io, file: self.file.clone() };
-        let report = self.listen(scanning, out, Some(&reads))?;
+        let (report, begin) = self.listen(scanning, out, Some(&reads))?;
         let after = self.file.inner.place.now(&self.file.inner.session, self.name())?;
         // Each read was of the file as it was then.
         if (after.version, after.len_bytes) != (before.version, before.len_bytes) {
             return Err(SessionError::Changed(self.name().to_owned()));
         }
         let is_remote = matches!(self.file.inner.place, Place::Export(_));
-        Ok((report, (0, if is_remote { report.read_len } else { 0 })))
+        let moved_bytes = (0, if is_remote { report.read_len } else { 0 });
+        Ok(Done { report, moved_bytes, result_bytes: out.count, times: None, begin })
     }
 
     fn started(&self, program: &Program, start: &Start, source: Source) -> Result<Scanning, SessionError> {
@@ -349,9 +327,11 @@ impl Scan<'_> {
         mut scanning: Scanning,
         out: &mut Counted<'_>,
         reads: Option<&Reads>,
-    ) -> Result<Report, SessionError> {
+    ) -> Result<(Report, Duration), SessionError> {
+        let (started, mut begin) = (Instant::now(), None);
         loop {
             let event = scanning.next(&mut || self.is_wanted()).map_err(|error| self.failed(error))?;
+            let begin = *begin.get_or_insert_with(|| started.elapsed());
             match event {
                 Event::Output(bytes) => out.write(&bytes)?,
                 Event::Waits => {}
@@ -364,7 +344,7 @@ impl Scan<'_> {
                 Event::Scan { .. } => {
                     return Err(self.failed(ScanError::Garbage("it has one file, and asks for others")));
                 }
-                Event::Done(report) => return Ok(report),
+                Event::Done(report) => return Ok((report, begin)),
             }
         }
     }

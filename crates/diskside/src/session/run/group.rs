@@ -234,6 +234,7 @@ fn side_of(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> 
         cached_bytes: 0,
         effect_free: function.is_pure(),
         divisible: false,
+        part_len_bytes: 0,
         told,
     })
 }

@@ -58,6 +58,7 @@ fn write_once(
             cached_bytes: 0,
             effect_free: function.is_pure(),
             divisible: false,
+            part_len_bytes: 0,
             told: options.place.told(),
         };
         Some(job.decide(&request)?)

@@ -1,0 +1,286 @@
+//! Where `auto` scans: at first by a simple rule, and then by what the same scan took on either side.
+//!
+//! Every scan measures its side. While it runs, one row group is scanned on the other side now and then, and its result dropped
+//! ([`diskside_dispatch::adaptive`] says how often): a link, or a server that others keep busy, may be faster or slower than before.
+//! Such a measurement ends with the scan beside which it was made, so nobody waits for it.
+
+use super::super::crowd::Present;
+use super::super::learnt::Subject;
+use super::super::place::{Place, Remote};
+use super::super::run::Where;
+use super::super::{Session, error::SessionError};
+use super::{Counted, Done, Scan, counting, is_missing};
+use diskside_dispatch::{Conditions, Observation, PairId, Request, Side};
+use diskside_sbpf::machine::CancelToken;
+use diskside_scan::{Part, Plan, Report};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::{Duration, Instant};
+
+/// Rows of a sample of which fewer than one in so many are wanted: they are cheaper to send than the columns.
+const SELECTIVE: u64 = 2;
+/// Rows that a server decodes in a turn.
+pub(super) const TURN_ROWS: u64 = 32 << 10;
+/// Row groups of a file that was scanned by another process, whose measurements are known.
+const ROW_GROUPS_GUESS: u64 = 16;
+/// Sizes of scans that a session remembers.
+const SIZES_MAX: usize = 4096;
+/// The name under which measurements of scans are kept.
+const LEARNT_NAME: &str = "scan";
+
+/// The side of a scan, and why.
+#[derive(Clone, Debug)]
+pub(in crate::session) struct Choice {
+    pub(super) side: Side,
+    pub(super) why: String,
+    /// The part that is scanned on the other side as well, to measure it.
+    pub(super) probe: Option<Part>,
+}
+
+/// How much a scan has to do, by the last one that was alike.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::session) struct Size {
+    needed_bytes: u64,
+    row_groups: u64,
+    rows: u64,
+}
+
+/// Sizes of scans of a session.
+pub(in crate::session) type Sizes = std::collections::HashMap<PairId, Size>;
+
+impl Choice {
+    fn new(side: Side, why: impl Into<String>) -> Self {
+        Self { side, why: why.into(), probe: None }
+    }
+}
+
+impl Scan<'_> {
+    pub(super) fn choose(&self) -> Result<Choice, SessionError> {
+        let remote = match &self.file.inner.place {
+            Place::Export(remote) => Some(remote),
+            _ => None,
+        };
+        match (self.options.place, remote) {
+            (Where::Host, _) => Ok(Choice::new(Side::Host, "as asked")),
+            (Where::Device, Some(_)) => Ok(Choice::new(Side::Device, "as asked")),
+            (Where::Device, None) => {
+                let why =
+                    "only files of exports are scanned at a server: name one as diskside://HOST/EXPORT/PATH".into();
+                Err(SessionError::NoDevice { name: self.name().to_owned(), why })
+            }
+            (Where::Auto, None) => Ok(Choice::new(Side::Host, "the file is not one of an export")),
+            (Where::Auto, Some(_)) if self.program().is_none() => {
+                Ok(Choice::new(Side::Device, "this machine has no program diskside-scan"))
+            }
+            (Where::Auto, Some(remote)) => match self.measured(remote) {
+                Some(choice) => Ok(choice),
+                None => self.by_rule(),
+            },
+        }
+    }
+
+    fn by_rule(&self) -> Result<Choice, SessionError> {
+        if self.plan.aggregates() || self.plan.limit.is_some() {
+            Ok(Choice::new(Side::Device, "sums and first rows are few"))
+        } else if self.plan.filter.is_none() {
+            Ok(Choice::new(Side::Host, "all rows are wanted"))
+        } else {
+            self.sampled()
+        }
+    }
+
+    fn sampled(&self) -> Result<Choice, SessionError> {
+        let plan = Plan { part: Part { first: 0, count: 1 }, ..counting(self.plan) };
+        let sample = self.at_server(&plan, &mut Counted { out: &mut std::io::sink(), count: 0 });
+        let report = match sample {
+            Err(error) if is_missing(&error) => return Ok(Choice::new(Side::Host, super::MISSING)),
+            sample => sample?.report,
+        };
+        let (rows, of) = (report.rows_selected, report.rows_read);
+        if report.pruned > 0 {
+            return Ok(Choice::new(Side::Device, "statistics rule the first row group out"));
+        }
+        let side = if rows.saturating_mul(SELECTIVE) < of { Side::Device } else { Side::Host };
+        Ok(Choice::new(side, format!("{rows} of {of} rows of the first row group are wanted")))
+    }
+
+    /// By what is known of such scans; `None`: nothing is, or the rows that come first are enough.
+    fn measured(&self, remote: &Remote) -> Option<Choice> {
+        if !self.is_measured() {
+            return None;
+        }
+        let (session, link, pair) = (self.session(), &remote.link, self.pair());
+        self.recall(pair, &link.name);
+        let known = session.lock_dispatcher().learnt(pair)?;
+        let longest = known.observations.iter().map(|seen| seen.len_bytes).max()?;
+        let of_session = session.lock_sizes().get(&pair).copied();
+        let size = of_session.unwrap_or(Size { needed_bytes: longest, row_groups: ROW_GROUPS_GUESS, rows: TURN_ROWS });
+        let part_len_bytes = size.needed_bytes / size.row_groups.max(1);
+        let request = Request { part_len_bytes, ..Request::read(size.needed_bytes) };
+        let conditions = Conditions {
+            round_trip_s: link.round_trip_s(),
+            device_waiting: link.waiting(),
+            device_running: link.at_once(Side::Device),
+            host_running: link.at_once(Side::Host),
+            device_turn_s: link.turn_s(),
+            turn_len_bytes: size.needed_bytes * TURN_ROWS / size.rows.max(TURN_ROWS),
+            ..Conditions::default()
+        };
+        let decision = session.lock_dispatcher().decide(pair, &request, &conditions);
+        let side = decision.plan.side()?;
+        let probe = decision.probe.map(|_| {
+            // Another one each time: some may be ruled out by statistics.
+            let first = known.requests % size.row_groups.max(1);
+            Part { first: u32::try_from(first).unwrap_or(0), count: 1 }
+        });
+        Some(Choice { side, why: decision.to_string(), probe })
+    }
+
+    /// The first rows of a file take a time that says nothing of the rest.
+    fn is_measured(&self) -> bool {
+        self.plan.limit.is_none() || !self.plan.order.is_empty() || self.plan.aggregates()
+    }
+
+    /// Takes note of what a scan took, or a part of one: `part` is its share of the whole.
+    fn note(&self, remote: &Remote, side: Side, done: &Done, took: &Took<'_>) {
+        let (report, pair) = (&done.report, self.pair());
+        if !self.is_measured() || report.needed_len == 0 {
+            return;
+        }
+        self.recall(pair, &remote.link.name);
+        let observation = observation(side, done, took);
+        let at_once = took.present.at_once();
+        let mut dispatcher = self.session().lock_dispatcher();
+        if took.is_probe {
+            dispatcher.observe_probe(pair, &observation, at_once);
+            return;
+        }
+        dispatcher.observe_among(pair, &observation, at_once);
+        drop(dispatcher);
+        let (needed_bytes, row_groups, rows) = (report.needed_len, report.row_groups, report.rows_read);
+        let mut sizes = self.session().lock_sizes();
+        if sizes.len() >= SIZES_MAX {
+            sizes.clear();
+        }
+        sizes.insert(pair, Size { needed_bytes, row_groups, rows });
+    }
+
+    /// Runs `whole` on a side, takes note of what it took, and measures the other side meanwhile, if that is due.
+    pub(super) fn measuring(
+        &self,
+        choice: &Choice,
+        whole: impl FnOnce() -> Result<Done, SessionError>,
+    ) -> Result<Done, SessionError> {
+        let Place::Export(remote) = &self.file.inner.place else { return whole() };
+        std::thread::scope(|threads| {
+            let cancel = CancelToken::new();
+            let probe = choice.probe.map(|part| {
+                let cancel = cancel.clone();
+                threads.spawn(move || self.probe(choice.side.other(), part, cancel))
+            });
+            let (present, began) = (remote.link.enter(choice.side), Instant::now());
+            let done = whole();
+            if let Ok(done) = &done {
+                self.note(
+                    remote,
+                    choice.side,
+                    done,
+                    &Took { total: began.elapsed(), present: &present, is_probe: false },
+                );
+            }
+            cancel.cancel();
+            // It reports nothing: one that fails has measured nothing.
+            drop(probe.map(|probe| probe.join()));
+            done
+        })
+    }
+
+    fn probe(&self, side: Side, part: Part, cancel: CancelToken) {
+        let Place::Export(remote) = &self.file.inner.place else { return };
+        let plan = Plan { part, ..self.plan.clone() };
+        let options = super::ScanOptions { cancel: Some(cancel), ..self.options.clone() };
+        let scan = Scan { file: self.file, plan: &plan, options: &options };
+        let (present, began) = (remote.link.enter(side), Instant::now());
+        let out = &mut Counted { out: &mut std::io::sink(), count: 0 };
+        let done = match side {
+            Side::Device => scan.at_server(&plan, out),
+            Side::Host => scan.here(out),
+        };
+        if let Ok(done) = done {
+            self.note(remote, side, &done, &Took { total: began.elapsed(), present: &present, is_probe: true });
+        }
+    }
+
+    fn session(&self) -> &Session {
+        &self.file.inner.session
+    }
+
+    /// Scans of one file that do the same, wherever it is opened.
+    fn pair(&self) -> PairId {
+        PairId { file: hash(self.name()), function: self.shape() }
+    }
+
+    fn shape(&self) -> u64 {
+        hash(&Plan { part: Part::default(), limit: None, ..self.plan.clone() }.to_bytes())
+    }
+
+    /// Begins with what earlier sessions learnt of such scans at this server.
+    fn recall(&self, pair: PairId, target: &str) {
+        let session = self.session();
+        let Some(files) = session.learnt() else { return };
+        let subject = Subject {
+            target: target.to_owned(),
+            program: self.shape(),
+            function: format!("{LEARNT_NAME} {}", self.name()),
+        };
+        if session.lock_dispatcher().view(pair).is_none()
+            && let Some(learnt) = files.load(&subject)
+        {
+            session.lock_dispatcher().recall(pair, &learnt);
+        }
+        files.note(subject, pair);
+    }
+}
+
+/// How long a scan took, and among what.
+struct Took<'a> {
+    total: Duration,
+    present: &'a Present,
+    is_probe: bool,
+}
+
+fn observation(side: Side, done: &Done, took: &Took<'_>) -> Observation {
+    let Report { needed_len, needed_len_of_all, .. } = done.report;
+    let total_s = took.total.as_secs_f64();
+    let mut of = Observation {
+        side,
+        len_bytes: needed_len,
+        input_bytes: needed_len,
+        output_bytes: done.result_bytes,
+        round_trip_s: 0.0,
+        queue_s: 0.0,
+        input_s: 0.0,
+        run_s: 0.0,
+        output_s: 0.0,
+        total_s,
+    };
+    match (side, done.times) {
+        (Side::Device, Some(times)) => {
+            of.queue_s = f64::from(times.queue_us) * 1e-6;
+            of.run_s = f64::from(times.run_us) * 1e-6;
+            of.output_s = (total_s - of.queue_s - of.run_s).max(0.0);
+        }
+        // Bytes come while others are decoded. A process is started once, however much of the file is scanned.
+        _ => {
+            let share = if took.is_probe { needed_len as f64 / needed_len_of_all.max(1) as f64 } else { 1.0 };
+            let begin_s = done.begin.as_secs_f64().min(total_s);
+            of.input_s = total_s - begin_s * (1.0 - share);
+        }
+    }
+    of
+}
+
+fn hash(of: &(impl Hash + ?Sized)) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    of.hash(&mut hasher);
+    hasher.finish()
+}
