@@ -25,6 +25,7 @@ mod input;
 mod json_file;
 mod lines;
 mod outcome;
+mod pages;
 mod parquet_file;
 mod partial;
 mod prune;

@@ -4,13 +4,18 @@ use crate::bloom::Lookup;
 use crate::columns::physical;
 use crate::condition::Condition;
 use crate::input::{Fetched, Input};
+use crate::pages::{self, Found, Pages};
 use crate::prune::RowGroup;
 use crate::table::{BATCH_ROWS, Batches, Table};
 use arrow_schema::SchemaRef;
 use diskside_scan::{Failure, FailureKind};
 use parquet::arrow::ProjectionMask;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
+use parquet::arrow::arrow_reader::{
+    ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy,
+};
+use parquet::file::metadata::page_index::PageIndexProvider;
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -23,6 +28,7 @@ const END_LEN: u64 = 8;
 /// An open file.
 pub(crate) struct ParquetFile {
     metadata: ArrowReaderMetadata,
+    pages: Arc<Pages>,
     /// For each column its only leaf; `None`: it is nested.
     leaves: Vec<Option<usize>>,
 }
@@ -54,7 +60,10 @@ impl ParquetFile {
             false => input.read(start..len - END_LEN)?,
         };
         let told = |error: parquet::errors::ParquetError| damaged(input, &format!("its footer is damaged: {error}"));
-        let metadata = Arc::new(ParquetMetaDataReader::decode_metadata(&footer).map_err(told)?);
+        let pages = Arc::new(Pages::default());
+        let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(told)?.into_builder();
+        let metadata =
+            Arc::new(metadata.set_page_index(Some(Arc::clone(&pages) as Arc<dyn PageIndexProvider>)).build());
         let written = ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()).map_err(told)?;
         let options = ArrowReaderOptions::new().with_schema(Arc::new(physical(written.schema())));
         // Columns that cannot be read in the fastest types are read as they were written.
@@ -70,11 +79,21 @@ impl ParquetFile {
                 *count == 1 && of_file.column(leaf).max_rep_level() == 0 && of_file.column(leaf).max_def_level() <= 1;
             leaves[root] = is_flat.then_some(leaf);
         }
-        Ok(Self { metadata, leaves })
+        Ok(Self { metadata, pages, leaves })
     }
 
     fn row_groups(&self) -> &[RowGroupMetaData] {
         self.metadata.metadata().row_groups()
+    }
+
+    fn row_group<'a>(&'a self, group: usize, needed: &'a [usize]) -> RowGroup<'a> {
+        RowGroup { metadata: &self.row_groups()[group], schema: self.schema(), needed, leaves: &self.leaves }
+    }
+
+    /// The leaves of columns.
+    fn leaves_of(&self, columns: &[usize]) -> Vec<usize> {
+        let of_file = self.metadata.metadata().file_metadata().schema_descr();
+        (0..of_file.num_columns()).filter(|leaf| columns.contains(&of_file.get_column_root_idx(*leaf))).collect()
     }
 }
 
@@ -100,31 +119,53 @@ impl Table for ParquetFile {
     }
 
     fn may_fulfil(&self, group: usize, needed: &[usize], condition: &Condition) -> bool {
-        let metadata = &self.row_groups()[group];
-        RowGroup { metadata, schema: self.schema(), needed, leaves: &self.leaves }.may_fulfil(condition)
+        self.row_group(group, needed).may_fulfil(condition)
     }
 
     fn lookups(&self, group: usize, needed: &[usize], condition: &Condition) -> Vec<Lookup> {
-        let metadata = &self.row_groups()[group];
-        Lookup::of(&RowGroup { metadata, schema: self.schema(), needed, leaves: &self.leaves }, condition)
+        Lookup::of(&self.row_group(group, needed), condition)
+    }
+
+    fn indexes(&self, group: usize, needed: &[usize], condition: &Condition) -> Vec<Range<u64>> {
+        pages::ranges(&self.row_group(group, needed), &self.leaves_of(needed), condition)
+    }
+
+    fn leave_out(&self, indexes: Vec<(usize, Fetched)>, needed: &[usize], condition: &Condition) -> Vec<usize> {
+        let (leaves, mut chosen, mut unwanted) = (self.leaves_of(needed), HashMap::new(), Vec::new());
+        for (group, indexes) in indexes {
+            let (found, pages) = pages::choose(&self.row_group(group, needed), &leaves, condition, &indexes);
+            if found == Found::Nothing {
+                unwanted.push(group);
+            }
+            chosen.extend(pages.map(|pages| (group, pages)));
+        }
+        self.pages.set(chosen);
+        unwanted
     }
 
     fn ranges(&self, group: usize, columns: &[usize]) -> Vec<Range<u64>> {
-        let of_file = self.metadata.metadata().file_metadata().schema_descr();
-        let chunks = self.row_groups()[group].columns().iter().enumerate();
-        let needed = chunks.filter(|(leaf, _)| columns.contains(&of_file.get_column_root_idx(*leaf)));
-        let range = |(start, len): (u64, u64)| start..start.saturating_add(len);
-        needed.map(|(_, chunk)| range(chunk.byte_range())).collect()
+        let (metadata, pages) = (&self.row_groups()[group], self.pages.of(group));
+        let of_leaf = |leaf: usize| {
+            let (start, len) = metadata.column(leaf).byte_range();
+            let chunk = start..start.saturating_add(len);
+            pages.map_or_else(|| std::iter::once(chunk.clone()).collect(), |pages| pages.ranges(leaf, chunk.clone()))
+        };
+        self.leaves_of(columns).into_iter().flat_map(of_leaf).collect()
     }
 
     fn decode<'a>(&'a self, fetched: Fetched, group: usize, columns: &[usize]) -> Result<Batches<'a>, String> {
         let of_file = self.metadata.metadata().file_metadata().schema_descr();
-        let reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, self.metadata.clone())
+        let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, self.metadata.clone())
             .with_projection(ProjectionMask::roots(of_file, columns.iter().copied()))
             .with_row_groups(vec![group])
-            .with_batch_size(BATCH_ROWS)
-            .build()
-            .map_err(|error| error.to_string())?;
+            .with_batch_size(BATCH_ROWS);
+        if let Some(pages) = self.pages.of(group) {
+            let rows = usize::try_from(self.row_groups()[group].num_rows()).map_err(|error| error.to_string())?;
+            // Others decode rows that are left out, whose pages are not here.
+            reader = reader.with_row_selection_policy(RowSelectionPolicy::Selectors);
+            reader = reader.with_row_selection(RowSelection::from_consecutive_ranges(pages.rows(), rows));
+        }
+        let reader = reader.build().map_err(|error| error.to_string())?;
         Ok(Box::new(reader.map(|batch| batch.map_err(|error| error.to_string()))))
     }
 }

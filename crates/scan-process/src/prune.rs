@@ -12,8 +12,8 @@ use parquet::basic::SortOrder;
 use parquet::file::metadata::RowGroupMetaData;
 use parquet::file::statistics::Statistics;
 
-/// What is known of the chunk of a column.
-struct Known<'a> {
+/// What is known of the chunk of a column, or of a page of it.
+pub(crate) struct Known<'a> {
     statistics: &'a Statistics,
     data_type: &'a DataType,
     rows: u64,
@@ -40,28 +40,34 @@ impl RowGroup<'_> {
             Condition::Exact(slot, test) => self.known(*slot).is_none_or(|known| known.may_be_exact(test)),
             Condition::Float(slot, test) => self.known(*slot).is_none_or(|known| known.may_be_float(test)),
             Condition::Text(slot, test) => self.known(*slot).is_none_or(|known| known.may_be_text(test)),
-            Condition::IsNull(slot) => {
-                self.known(*slot).is_none_or(|known| known.statistics.null_count_opt() != Some(0))
-            }
+            Condition::IsNull(slot) => self.known(*slot).is_none_or(|known| known.may_be_null()),
             _ => true,
         }
     }
 
+    /// The only chunk of a column; `None`: it is nested.
+    pub(crate) fn leaf(&self, slot: usize) -> Option<usize> {
+        self.leaves[self.needed[slot]]
+    }
+
     fn known(&self, slot: usize) -> Option<Known<'_>> {
-        let column = self.needed[slot];
-        let chunk = self.metadata.column(self.leaves[column]?);
-        let data_type = self.schema.field(column).data_type();
+        let statistics = self.metadata.column(self.leaf(slot)?).statistics()?;
+        self.known_by(slot, statistics, u64::try_from(self.metadata.num_rows()).ok()?)
+    }
+
+    /// What statistics say of so many rows of a column.
+    pub(crate) fn known_by<'a>(&'a self, slot: usize, statistics: &'a Statistics, rows: u64) -> Option<Known<'a>> {
+        let chunk = self.metadata.column(self.leaf(slot)?);
+        let data_type = self.schema.field(self.needed[slot]).data_type();
         let wanted = match Class::of(data_type) {
             Class::Text => SortOrder::UNSIGNED,
             _ if data_type.is_unsigned_integer() => SortOrder::UNSIGNED,
             _ => SortOrder::SIGNED,
         };
-        let statistics = chunk.statistics()?;
         let is_ordered = chunk.column_descr().sort_order() == wanted
             // The old fields compare all as signed numbers, and texts byte by byte as such.
             && (!statistics.is_min_max_deprecated()
                 || (wanted == SortOrder::SIGNED && matches!(statistics, Statistics::Int32(_) | Statistics::Int64(_))));
-        let rows = u64::try_from(self.metadata.num_rows()).ok()?;
         Some(Known { statistics, data_type, rows, is_ordered })
     }
 }
@@ -71,7 +77,11 @@ impl Known<'_> {
         self.statistics.null_count_opt().is_some_and(|nulls| nulls >= self.rows)
     }
 
-    fn may_be_exact(&self, test: &Test<i128>) -> bool {
+    pub(crate) fn may_be_null(&self) -> bool {
+        self.statistics.null_count_opt() != Some(0)
+    }
+
+    pub(crate) fn may_be_exact(&self, test: &Test<i128>) -> bool {
         if self.all_null() {
             return false;
         }
@@ -98,7 +108,7 @@ impl Known<'_> {
         }
     }
 
-    fn may_be_float(&self, test: &Test<f64>) -> bool {
+    pub(crate) fn may_be_float(&self, test: &Test<f64>) -> bool {
         if self.all_null() {
             return false;
         }
@@ -116,7 +126,7 @@ impl Known<'_> {
         }
     }
 
-    fn may_be_text(&self, test: &TextTest) -> bool {
+    pub(crate) fn may_be_text(&self, test: &TextTest) -> bool {
         if self.all_null() {
             return false;
         }

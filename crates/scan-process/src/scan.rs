@@ -18,6 +18,8 @@ use std::io::Write as _;
 
 /// A row group may have so many bytes of needed columns for each byte of memory: what they decode to needs room as well.
 const FETCHED_PART: u64 = 3;
+/// So much of the memory is for indexes of pages, which take some times as much once they are decoded.
+const INDEXES_PART: u64 = 64;
 /// Rows that are counted at a time where nothing of them is needed.
 const COUNTED_ROWS: u64 = 1 << 20;
 /// Rows that are added to aggregates at a time.
@@ -243,7 +245,33 @@ impl Scan<'_> {
             let filter = self.input.finish(fetching)?.first();
             ruled_out[group] |= !lookup.may_have(&filter);
         }
+        for group in self.left_out(filter, needed, &ruled_out)? {
+            ruled_out[group] = true;
+        }
         Ok(ruled_out)
+    }
+
+    /// Leaves out pages of the groups of the part that are left, by their indexes; returns groups of which nothing is wanted.
+    fn left_out(&mut self, filter: &Condition, needed: &[usize], ruled_out: &[bool]) -> Result<Vec<usize>, Failure> {
+        let (file, part) = (self.file, self.plan.part);
+        let (mut reading, mut len) = (Vec::new(), 0);
+        let of_part = (0..file.groups()).skip(part.first as usize).take(part.count as usize);
+        for group in of_part.filter(|group| !ruled_out[*group]) {
+            self.place.0.set(Some((file.group_name(), group)));
+            let ranges = file.indexes(group, needed, filter);
+            len += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+            if len > self.start.memory_len / INDEXES_PART {
+                break;
+            }
+            if !ranges.is_empty() {
+                reading.push((group, self.input.begin(ranges)?));
+            }
+        }
+        let mut indexes = Vec::with_capacity(reading.len());
+        for (group, fetching) in reading {
+            indexes.push((group, self.input.finish(fetching)?));
+        }
+        Ok(file.leave_out(indexes, needed, filter))
     }
 
     fn begin(&mut self, group: usize, needed: &[usize]) -> Result<Fetching, Failure> {

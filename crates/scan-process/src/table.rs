@@ -33,6 +33,14 @@ pub(crate) trait Table {
     fn lookups(&self, _group: usize, _needed: &[usize], _condition: &Condition) -> Vec<Lookup> {
         Vec::new()
     }
+    /// Where the indexes of the pages of a group are that may tell which of them have rows that fulfil a condition.
+    fn indexes(&self, _group: usize, _needed: &[usize], _condition: &Condition) -> Vec<Range<u64>> {
+        Vec::new()
+    }
+    /// Leaves out pages by indexes of groups, and says which groups have no row that is wanted.
+    fn leave_out(&self, _indexes: Vec<(usize, Fetched)>, _needed: &[usize], _condition: &Condition) -> Vec<usize> {
+        Vec::new()
+    }
     /// Where the bytes of some columns of a group are.
     fn ranges(&self, group: usize, columns: &[usize]) -> Vec<Range<u64>>;
     /// Decodes some columns of a group, in the order of the file.

@@ -124,6 +124,114 @@ fn row_groups_that_bloom_filters_rule_out_are_not_read() {
     assert_eq!(report("even = 4002").pruned, 3);
 }
 
+/// A table in one row group of many pages, with an index of them and without one.
+fn paged(directory: &Path, rng: &mut fastrand::Rng) -> [PathBuf; 2] {
+    const ROWS: i64 = 20_000;
+    let sorted: ArrayRef = Arc::new(Int64Array::from_iter_values(0..ROWS));
+    let near: ArrayRef =
+        Arc::new(Int64Array::from_iter((0..ROWS).map(|row| (row / 700 % 3 != 0).then(|| row / 10 + rng.i64(0..50)))));
+    let text: ArrayRef = Arc::new(StringArray::from_iter_values((0..ROWS).map(|row| format!("{:05}", row / 3))));
+    let ratio: ArrayRef =
+        Arc::new(arrow_array::Float64Array::from_iter_values((0..ROWS).map(|row| match row % 1000 {
+            0 => f64::NAN,
+            _ => row as f64 / 7.0,
+        })));
+    let random: ArrayRef = Arc::new(Int64Array::from_iter_values((0..ROWS).map(|_| rng.i64(..))));
+    let columns = vec![("sorted", sorted), ("near", near), ("text", text), ("ratio", ratio), ("random", random)];
+    // Only one column has a dictionary, which is read whatever its pages are.
+    let properties = || {
+        let properties = WriterProperties::builder().set_data_page_row_count_limit(331).set_write_batch_size(50);
+        properties.set_dictionary_enabled(false).set_column_dictionary_enabled("near".into(), true)
+    };
+    let without = properties().set_statistics_enabled(EnabledStatistics::None).set_offset_index_disabled(true);
+    [("indexed.parquet", properties()), ("plain.parquet", without)]
+        .map(|(name, properties)| write(directory, name, columns.clone(), properties.build()))
+}
+
+fn rows(stream: &[u8]) -> RecordBatch {
+    let reader = arrow_ipc::reader::StreamReader::try_new(stream, None).unwrap();
+    let schema = reader.schema();
+    let batches: Vec<_> = reader.collect::<Result<_, _>>().unwrap();
+    arrow_select::concat::concat_batches(&schema, &batches).unwrap()
+}
+
+/// A value of a large row group was searched in all of its pages.
+#[test]
+fn pages_that_an_index_rules_out_are_not_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, _] = paged(directory.path(), &mut fastrand::Rng::with_seed(1));
+    let report = |condition: &str| scan(&file, &filtered(condition)).unwrap().1;
+    let all = report("random is not null");
+    let one = report("sorted = 7777");
+    assert_eq!((one.rows_selected, one.pruned), (1, 0));
+    assert!(one.rows_read < 1000 && one.needed_len < all.needed_len / 10, "{one:?}, {all:?}");
+    // Besides the pages, the end of the file is read.
+    assert!(one.read_len < all.read_len / 4, "{one:?}, {all:?}");
+    // Between two pages that are next to each other: the footer cannot know that there is nothing.
+    let none = report("near > 1000 and sorted < 5000");
+    assert_eq!((none.pruned, none.rows_read, none.rows_selected), (1, 0, 0));
+}
+
+#[test]
+fn the_same_rows_come_with_an_index_and_without() {
+    let directory = tempfile::tempdir().unwrap();
+    let seed = fastrand::u64(..);
+    let mut rng = fastrand::Rng::with_seed(seed);
+    let files = paged(directory.path(), &mut rng);
+    for _ in 0..60 {
+        let test = |rng: &mut fastrand::Rng| {
+            let how = ["=", "<", "<=", ">", ">=", "<>"][rng.usize(0..6)];
+            match rng.u8(0..7) {
+                0 => format!("sorted {how} {}", rng.i64(-10..20_010)),
+                1 => format!("near {how} {}", rng.i64(-10..2060)),
+                2 => format!("text {how} '{:05}'", rng.u32(0..7000)),
+                3 => format!("text like '{:03}%'", rng.u32(0..70)),
+                4 => format!("ratio {how} {}.5e0", rng.u32(0..2900)),
+                5 => format!("near is {}null", ["", "not "][rng.usize(0..2)]),
+                _ => format!("sorted in ({}, {}, {})", rng.u32(0..20_000), rng.u32(0..20_000), rng.u32(0..20_000)),
+            }
+        };
+        let (a, b, c) = (test(&mut rng), test(&mut rng), test(&mut rng));
+        let condition = [
+            format!("{a} and {b}"),
+            format!("{a} or {b}"),
+            format!("({a} or {b}) and {c}"),
+            format!("not ({a}) and {b}"),
+        ];
+        let condition = &condition[rng.usize(0..4)];
+        let plan = Plan { columns: vec!["random".into(), "text".into(), "near".into()], ..filtered(condition) };
+        let [indexed, plain] = files.each_ref().map(|file| rows(&scan(file, &plan).unwrap().0));
+        assert_eq!(indexed, plain, "seed {seed}: {condition}");
+    }
+}
+
+/// Bytes of an index that are changed: an error, or the rows of pages that are there, but no crash of the server.
+#[test]
+fn an_index_that_lies_ends_its_own_scan_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let [file, _] = paged(directory.path(), &mut fastrand::Rng::with_seed(2));
+    let bytes = std::fs::read(&file).unwrap();
+    let metadata = parquet::file::metadata::ParquetMetaDataReader::new();
+    let metadata = metadata.parse_and_finish(&bytes::Bytes::from(bytes.clone())).unwrap();
+    let chunks = metadata.row_group(0).columns();
+    let first = chunks.iter().filter_map(|chunk| chunk.column_index_range()).map(|range| range.start).min().unwrap();
+    let last = chunks.iter().filter_map(|chunk| chunk.offset_index_range()).map(|range| range.end).max().unwrap();
+    let mut rng = fastrand::Rng::with_seed(3);
+    let damaged = directory.path().join("damaged.parquet");
+    for _ in 0..40 {
+        let mut bytes = bytes.clone();
+        for _ in 0..rng.usize(1..4) {
+            bytes[rng.usize(first as usize..last as usize)] = rng.u8(..);
+        }
+        std::fs::write(&damaged, bytes).unwrap();
+        match scan(&damaged, &filtered("sorted between 5000 and 6000")) {
+            Ok((_, report)) => assert!(report.rows_selected <= 1001, "{report:?}"),
+            Err(ScanError::Failed(failure)) => assert_eq!(failure.kind, FailureKind::File, "{failure:?}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 #[test]
 fn null_is_neither_in_nor_out() {
     let directory = tempfile::tempdir().unwrap();
