@@ -64,8 +64,11 @@ struct Sum {
     state: State,
     /// Where rows are results of several: the slot with the number of values in each.
     counted: Option<usize>,
+    /// An aggregate before this one that adds up the same values.
+    same_as: Option<usize>,
 }
 
+#[derive(PartialEq)]
 enum Input {
     Rows,
     Number(Number),
@@ -73,6 +76,7 @@ enum Input {
     Column(usize),
 }
 
+#[derive(Clone)]
 enum State {
     None,
     Exact(Vec<i128>),
@@ -121,9 +125,21 @@ impl Aggregation {
                 return Err(binder.wrong(format!("`{}` is not of numbers", aggregate.name)));
             };
             let name = aggregate.name.clone();
-            Ok(Sum { kind: aggregate.kind, name, input, data_type, counts: Vec::new(), state, counted: None })
+            Ok(Sum {
+                kind: aggregate.kind,
+                name,
+                input,
+                data_type,
+                counts: Vec::new(),
+                state,
+                counted: None,
+                same_as: None,
+            })
         });
-        let sums = sums.collect::<Result<Vec<_>, _>>()?;
+        let mut sums = sums.collect::<Result<Vec<_>, _>>()?;
+        for index in 0..sums.len() {
+            sums[index].same_as = (0..index).find(|before| sums[*before].adds_as(&sums[index]));
+        }
         let mut this = Self { keys, groups: Vec::new(), known: HashMap::new(), sums, len_max, len: 0 };
         if this.keys.is_empty() {
             // All rows are one group, also when there are none.
@@ -142,6 +158,8 @@ impl Aggregation {
     /// Says that the values of an aggregate are results of several, and where it stands of how many.
     pub(crate) fn count_by(&mut self, aggregate: usize, slot: usize) {
         self.sums[aggregate].counted = Some(slot);
+        // Those that are the same count by different slots.
+        self.sums.iter_mut().for_each(|sum| sum.same_as = None);
     }
 
     /// Adds rows; `columns` are those that were selected, by slot.
@@ -154,7 +172,7 @@ impl Aggregation {
         }
         let rows = Rows::new(columns, rows);
         let of = Grouped { groups: groups.as_deref(), counts: &counts };
-        for sum in &mut self.sums {
+        for sum in self.sums.iter_mut().filter(|sum| sum.same_as.is_none()) {
             sum.add(&rows, &of)?;
         }
         Ok(())
@@ -219,7 +237,13 @@ impl Aggregation {
     }
 
     /// The result: keys, then aggregates, a row for each group in the order in which they were met.
-    pub(crate) fn finish(self) -> Result<RecordBatch, Problem> {
+    pub(crate) fn finish(mut self) -> Result<RecordBatch, Problem> {
+        for index in 0..self.sums.len() {
+            if let Some(same) = self.sums[index].same_as {
+                let of = &self.sums[same];
+                (self.sums[index].counts, self.sums[index].state) = (of.counts.clone(), of.state.clone());
+            }
+        }
         let (mut fields, mut arrays): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
         for (index, key) in self.keys.iter().enumerate() {
             let values = self.groups.iter().map(|group| &key.values[group[index] as usize]);
@@ -377,6 +401,12 @@ struct Grouped<'a> {
 }
 
 impl Sum {
+    /// Whether another one adds up the same values: a sum and a mean.
+    fn adds_as(&self, other: &Self) -> bool {
+        let adds = |sum: &Self| matches!(sum.kind, AggregateKind::Sum | AggregateKind::Avg);
+        adds(self) && adds(other) && matches!(self.input, Input::Number(_)) && self.input == other.input
+    }
+
     fn add(&mut self, rows: &Rows<'_>, of: &Grouped<'_>) -> Result<(), Problem> {
         self.add_values(rows, of)?;
         let Some(slot) = self.counted else { return Ok(()) };

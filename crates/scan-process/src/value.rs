@@ -7,7 +7,7 @@ use arrow_array::{Array as _, ArrayRef};
 use arrow_buffer::{NullBuffer, ScalarBuffer};
 use arrow_schema::DataType;
 use diskside_scan::Arithmetic;
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 
 /// How a number of each row is computed.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,6 +37,8 @@ pub(crate) struct Rows<'a> {
     columns: &'a [ArrayRef],
     len: usize,
     narrow: Vec<OnceCell<Option<Narrow>>>,
+    /// Results of computing, for others that need the same. Few are, so they are compared with all.
+    computed: RefCell<Vec<(Value, Numbers)>>,
 }
 
 /// Whole numbers that fit so many bits and a sign.
@@ -191,7 +193,7 @@ fn wider(left: Kind, right: Kind) -> Kind {
 
 impl<'a> Rows<'a> {
     pub(crate) fn new(columns: &'a [ArrayRef], len: usize) -> Self {
-        Self { columns, len, narrow: vec![OnceCell::new(); columns.len()] }
+        Self { columns, len, narrow: vec![OnceCell::new(); columns.len()], computed: RefCell::default() }
     }
 
     pub(crate) fn columns(&self) -> &'a [ArrayRef] {
@@ -200,6 +202,18 @@ impl<'a> Rows<'a> {
 
     pub(crate) fn len(&self) -> usize {
         self.len
+    }
+
+    fn computed(&self, value: &Value) -> Option<Numbers> {
+        let computed = self.computed.borrow();
+        computed.iter().find(|(known, _)| known == value).map(|(_, numbers)| numbers.clone())
+    }
+
+    /// Keeps a result, unless it takes long to copy.
+    fn keep(&self, value: &Value, numbers: &Numbers) {
+        if matches!(numbers.values, Digits::Narrow(_)) {
+            self.computed.borrow_mut().push((value.clone(), numbers.clone()));
+        }
     }
 
     fn digits(&self, slot: usize) -> Digits {
@@ -266,10 +280,15 @@ impl Value {
                 }
             }
             Self::Computed(how, left, right) => {
+                if let Some(known) = rows.computed(self) {
+                    return Ok(known);
+                }
                 let (left, right) = (of(left)?, of(right)?);
                 let nulls = NullBuffer::union(left.nulls.as_ref(), right.nulls.as_ref());
                 let values = compute(*how, left.values, right.values, rows.len, nulls.as_ref(), checked)?;
-                Numbers { values, nulls }
+                let numbers = Numbers { values, nulls };
+                rows.keep(self, &numbers);
+                numbers
             }
         })
     }
