@@ -1,6 +1,7 @@
 """Scans of several files: directories, partitions and patterns, beside DuckDB; and what is refused of them."""
 
 import csv
+import json
 import subprocess
 import sys
 
@@ -158,3 +159,36 @@ def refusals(diskside, server):
             if done.returncode != code or not all(one in done.stderr for one in told) or out.exists() != (code == 0):
                 sys.exit(f"scan: {options} over {file}: {done.returncode}: {done.stderr}")
             out.unlink(missing_ok=True)
+
+
+def parts(diskside, server):
+    """A program that scans a file in parts finds out which files there are, and a part of another version than it knows fails."""
+    path = server.directory / "parts.parquet"
+    pq.write_table(pa.table({"a": pa.array(range(1000))}), path, row_group_size=300)
+
+    def scan(*words):
+        command = [diskside, "scan", *words]
+        return subprocess.run(command, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+
+    for file in [path, f"{server.url}/parts.parquet"]:
+        listed = json.loads(scan("--list", file).stdout)
+        (found,) = listed["files"]
+        if (found["file"], found["size_bytes"], listed["is_one_file"]) != (str(file), path.stat().st_size, True):
+            sys.exit(f"scan: --list of {file}: {listed}")
+        sums = []
+        for groups in ["0..1", "1..3", "3..9"]:
+            options = ["--row-groups", groups, "--versions", found["version"], "--aggregate", "count(*) as n, sum(a) as s"]
+            sums.append(scan(file, *options, "--format", "csv").stdout.split()[-1])
+        if sums != ["300,44850", "600,359700", "100,94950"]:
+            sys.exit(f"scan: row groups of {file}: {sums}")
+    for options, code, told in [
+        (["--versions", "0123"], 4, "parts.parquet changed since its version was 0123"),
+        (["--versions", "01,23"], 2, "--versions: 2 for 1 files"),
+        (["--row-groups", "3..3"], 2, "`3..3` has no row group"),
+    ]:
+        done = scan(f"{server.url}/parts.parquet", *options, "--format", "csv")
+        if done.returncode != code or told not in done.stderr:
+            sys.exit(f"scan: {options}: {done.returncode}: {done.stderr}")
+    done = scan(path, path, "--row-groups", "0..1", "--format", "csv")
+    if done.returncode != 2 or "--row-groups: those of one file" not in done.stderr:
+        sys.exit(f"scan: row groups of several: {done.returncode}: {done.stderr}")

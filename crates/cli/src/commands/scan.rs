@@ -1,5 +1,7 @@
 //! `diskside scan`.
 
+mod files;
+
 use super::near::explain_session;
 use super::run::state_directory;
 use super::volume::{Connect, session_failure};
@@ -9,8 +11,8 @@ use crate::output::{self, answered_document, bytes, duration, say};
 use clap::{Args, ValueEnum};
 use diskside::outfile::{Destination, OutFile};
 use diskside::scan::{
-    Aggregate, ColumnType, Compression, Expression, FormatError, FormatJob, Order, Plan, Program, parse_aggregates,
-    parse_columns, parse_filter, parse_format, parse_order, parse_types,
+    Aggregate, ColumnType, Compression, Expression, FormatError, FormatJob, Order, Part, Plan, Program,
+    parse_aggregates, parse_columns, parse_filter, parse_format, parse_order, parse_types,
 };
 use diskside::session::{OpenMode, ScanOptions, Scanned, Session, SessionError, SessionOptions, Side, Where};
 use diskside::{CallError, Location, scan};
@@ -70,6 +72,15 @@ pub(crate) struct Scan {
     /// The most rows that go out
     #[arg(long, value_name = "N")]
     limit: Option<u64>,
+    /// Row groups of the one file that are scanned, counted from 0 and without END
+    #[arg(long, value_name = "FIRST..END", value_parser = files::parse_row_groups)]
+    row_groups: Option<Part>,
+    /// Versions that the FILEs have to have before and after the scan, in their order, as --list prints them
+    #[arg(long, value_name = "VERSIONS", value_delimiter = ',')]
+    versions: Vec<String>,
+    /// Scan nothing: print as JSON the files that would be scanned, with their sizes and versions
+    #[arg(long, conflicts_with_all = ["json", "out", "explain", "versions"])]
+    list: bool,
     /// Where it runs over a file of an export: at the server, with you, or where it is faster
     #[arg(long, value_enum, default_value_t = PlaceArg::Auto)]
     place: PlaceArg,
@@ -148,7 +159,18 @@ impl Scan {
         let locations: Vec<_> =
             locations.collect::<Result<_, _>>().map_err(|error| Failure::Usage(error.to_string()))?;
         let explained = |error| explain_session(&session, &locations[0], error);
+        if !self.versions.is_empty() && self.versions.len() != locations.len() {
+            let told = format!("--versions: {} for {} files: give one for each", self.versions.len(), locations.len());
+            return Err(Failure::Usage(told));
+        }
+        files::check_versions(&session, &locations, &self.versions)?;
         let files = session.scan_files_of(&locations).map_err(explained)?;
+        if self.list {
+            return files::print(&session, &files);
+        }
+        if self.row_groups.is_some() && files.plain().is_none() {
+            return Err(Failure::Usage("--row-groups: those of one file that is named by its path".into()));
+        }
         plan.format = self.format_of_file(files.first_path())?;
         let file = files.plain().map(|location| session.open_as(location, OpenMode::Read));
         let file = file.transpose().map_err(explained)?;
@@ -180,6 +202,7 @@ impl Scan {
             None => session.scan_files(&files, &plan, &options, out),
         };
         let scanned = run(scan, job, destination.as_ref())?;
+        files::check_versions(&session, &locations, &self.versions)?;
         if let Some(out) = destination {
             out.publish().map_err(|error| Failure::Environment(format!("cannot write {error}")))?;
         }
@@ -212,8 +235,8 @@ impl Scan {
             aggregates,
             by: columns("--by", &self.by)?,
             limit: self.limit,
+            part: self.row_groups.unwrap_or_default(),
             compression: Compression::Lz4,
-            ..Plan::default()
         };
         // What a server would say of it is said before one is asked.
         match Plan::from_bytes(&plan.to_bytes()) {
