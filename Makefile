@@ -1,7 +1,7 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install package demo docs test python lint llvm scan objects traces rocksdb guest oracle fuzz bench clean
+.PHONY: help setup install package demo docs test python lint llvm scan spark objects traces rocksdb guest oracle fuzz bench clean
 PREFIX ?= /usr/local
 
 help: ## Show this list
@@ -36,6 +36,9 @@ llvm: ## Build the LLVM tier's compiler and run the tests that need it
 
 scan: ## Build the program that scans Parquet files, and compare it with DuckDB
 	@scripts/scan
+
+spark: ## Build the data source for Spark into build/spark, and compare both sources with Spark on plain files
+	@scripts/python --spark
 
 traces: ## Build the command with the exporter of traces, and test it beside a collector
 	@scripts/traces

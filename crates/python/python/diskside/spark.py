@@ -1,14 +1,21 @@
 """Files on Diskside servers as a data source of Spark: columns and rows that are not asked for stay where they are.
 
+>>> spark = SparkSession.builder.config("spark.jars", diskside.spark.jar()).getOrCreate()
+>>> spark.read.format("diskside").load("diskside://server/data/lineitem.parquet").filter("l_quantity < 24").count()
+
+Without the jar, the same name is a source in Python, which Spark tells less of a query:
+
 >>> diskside.spark.register(spark)
 >>> read = spark.read.format("diskside").option("columns", "l_orderkey").option("where", "l_quantity < 24")
 >>> read.load("diskside://server/data/lineitem.parquet").count()
 
-It needs the package ``pyspark``, from version 4.1 on, and a Java runtime.
+Both need the package ``pyspark``, from version 4.1 on, and a Java runtime; the jar needs version 4.3.
 """
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import datasource
@@ -33,16 +40,46 @@ if TYPE_CHECKING:
 #: Options that are those of :meth:`diskside.Session.scan`.
 _TEXTS = ("columns", "where", "aggregate", "by", "input", "delimiter", "types", "place")
 _TRUTHS = ("header", "partitions")
+_JAR = "diskside-spark.jar"
 #: Bytes of a partition: each costs Spark about as much time as a scan of so many.
 _TARGET = "128MiB"
 _COMPARISONS = {"EqualTo": "=", "LessThan": "<", "LessThanOrEqual": "<=", "GreaterThan": ">", "GreaterThanOrEqual": ">="}
 _PATTERNS = {"StringStartsWith": ("", "%"), "StringEndsWith": ("%", ""), "StringContains": ("%", "%")}
 
 
+def jar() -> str:
+    """The path of the data source for Spark's Java side, for the setting ``spark.jars`` of a session that is not there yet.
+
+    Spark tells it the columns, filters, aggregates and limits of each query. It reads by the command ``diskside``, which has to be
+    installed on the executors.
+    """
+    beside = Path(__file__).with_name(_JAR)
+    path = Path(os.environ.get("DISKSIDE_SPARK_JAR") or beside)
+    if not path.is_file():
+        raise UsageError(f"there is no {path}: `make spark` builds {_JAR}, and the environment variable DISKSIDE_SPARK_JAR says where it is")
+    return str(path.resolve())
+
+
 def register(spark: SparkSession) -> None:
-    """Has ``spark.read.format("diskside")`` read files of servers, and Spark say filters to those who want them."""
+    """Has ``spark.read.format("diskside")`` read files of servers: by the source in Python, unless the session has :func:`jar`."""
+    if _has_jar(spark):
+        return
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     spark.dataSource.register(DisksideDataSource)
+
+
+def _has_jar(spark: SparkSession) -> bool:
+    # A session of Spark Connect has its Java side elsewhere.
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:
+        return False
+    from py4j.protocol import Py4JJavaError
+
+    try:
+        jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass("io.diskside.spark.DisksideSource")
+    except Py4JJavaError:
+        return False
+    return True
 
 
 class DisksideDataSource(DataSource):  # type: ignore[misc]

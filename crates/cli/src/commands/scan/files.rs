@@ -10,7 +10,7 @@ use diskside::session::{OpenMode, ScanFiles, Session, SessionError};
 use serde_json::json;
 use std::os::unix::fs::MetadataExt as _;
 
-/// What is known of a file before it is scanned.
+/// A file before it is scanned.
 struct Known {
     size_bytes: u64,
     /// `None`: a volume, which has none.
