@@ -68,6 +68,7 @@ bench: ## Measure everything that is claimed to be fast beside what one would us
 	@bench/pushdown/run --out build/pushdown
 	@bench/python/run
 	@bench/scan/run
+	@bench/scan/spark
 
 clean: ## Remove everything that was built or fetched
 	@rm -rf target build bench/*/target
