@@ -186,6 +186,20 @@ def _url(frame: DataFrame) -> str:
     return found.group()
 
 
+def test_groups_that_do_not_fit_a_server_are_made_here(spark: SparkSession, url: str, directory: Path) -> None:
+    """The first rows had few groups, so all were to be made at the server, which has room for fewer: the query failed."""
+    schema = pa.schema([("key", pa.int64())])
+    with pq.ParquetWriter(directory / "groups.parquet", schema) as writer:
+        writer.write_table(pa.table({"key": [0] * 1000}, schema))
+        writer.write_table(pa.table({"key": range(300_000)}, schema))
+    read = spark.read.format("diskside")
+    with pytest.raises(Exception, match="the aggregates do not fit"):
+        read.option("place", "device").load(f"{url}/groups.parquet").groupBy("key").count().collect()
+    groups = read.option("place", "auto").load(f"{url}/groups.parquet").groupBy("key").count()
+    assert "--by" in pushed(groups)
+    assert groups.selectExpr("count(*)", "sum(count)").collect() == [(300_000, 301_000)]
+
+
 def test_sums_at_the_border_are_those_of_spark(spark: SparkSession, url: str, directory: Path) -> None:
     """Spark's sums of 64 bits wrap, or fail in ANSI mode, and its decimals have 38 digits."""
     mine, theirs = spark.read.format("diskside").load(f"{url}/big.parquet"), spark.read.parquet(str(directory / "big.parquet"))
