@@ -10,6 +10,8 @@
  *                        const struct ds_call *call)      returns the length of the output in bytes
  *   combine      __s64 f(OUT *acc, __u64 acc_len, __u64 acc_cap, const OUT *part, __u64 part_len)
  *                                                         returns the new acc_len; it is 0 at first
+ *   columns      __s64 f(OUT *out, const COLUMNS *in, __u64 rows, const ARGS *args,
+ *                        const struct ds_call *call)      returns the length of the output in bytes
  *   traverse     __s64 f(struct ds_traverse *t)           0: read t->next, 1: done
  *   kernel       __s64 f(struct ds_kernel *k, const ARGS *args, OUT *result)
  *                                                         returns the length of the result in bytes
@@ -88,6 +90,7 @@ typedef __u32 ds_f32;
 #define DS_ARG_COLUMN_NAMES DS_TAG("is:column_names") /* the line of their names; left out, the input's first line */
 #define DS_ARG_REGEX DS_TAG("is:regex")      /* text for ds_regex_find: a wrong one is refused before anything runs */
 #define DS_RESULT_HIDDEN DS_TAG("is:hidden") /* a member of the result that `combine` needs and nobody is shown */
+#define DS_DECIMAL(digits) DS_TAG("decimal:" #digits) /* an integer with all digits of a decimal, so many behind the point */
 #define DS_ARG_RECORD_LEN DS_TAG("is:record_len") /* bytes of a record; 0: as if there were no such argument */
 
 /*
@@ -142,6 +145,10 @@ DS_NOTE(abi, 1, __u32 version;, DS_ABI_VERSION);
  * Second, what becomes of the outputs: `combine/NAME` folds them, or they simply stand one after another.
  */
 #define DS_CONCATENATE DS_NOTE(concatenate, 6, __u32 yes;, 1)
+/*
+ * A function of kind columns selects rows: its output is a byte for each row, and the scan continues with the rows where it is not 0.
+ */
+#define DS_SELECT DS_NOTE(select, 8, __u32 yes;, 1)
 
 /* ---- What a program is given ---------------------------------------------------------------- */
 
@@ -159,6 +166,22 @@ struct ds_call {
     __u64 record_index; /* of in[0]; known when split at fixed records */
     __u64 source_len;
     __u32 source_index, chunk_index; /* of the source in the request; of the piece on its grid */
+};
+
+/*
+ * A function of kind columns has these in its structure besides pointers to numbers, one for each row: const __s64 *price.
+ * A member is called as its column; NAME__valid, a const __u8 *, is 1 for the rows that have a value, and 0 for those that
+ * are NULL. Each buffer ends behind its last value: an access beyond it stops the function.
+ */
+struct ds_utf8 { /* texts: that of row i is bytes[offsets[i]] to bytes[offsets[i + 1] - 1] */
+    const __u32 *offsets;
+    const char *bytes;
+};
+
+struct ds_dict { /* the text of row i is number codes[i] of values, which has count texts, all different */
+    const __u32 *codes;
+    struct ds_utf8 values;
+    __u64 count;
 };
 
 struct ds_next {

@@ -322,6 +322,7 @@ mod tests {
             is_column: false,
             is_column_names: false,
             is_hidden: false,
+            scale: None,
         }
     }
 

@@ -81,6 +81,16 @@ pub enum LoadError {
         /// Its kind.
         kind: &'static str,
     },
+    /// Its kind has no columns.
+    #[error(
+        "`{program}` is of kind `{kind}`, and a scan runs functions over columns: SEC(\"columns/NAME\") in its source (docs/scan.md)"
+    )]
+    NoColumns {
+        /// Its section name.
+        program: String,
+        /// Its kind.
+        kind: &'static str,
+    },
     /// Its kind does not traverse.
     #[error("`{program}` is of kind `{kind}`, which follows no pointers; kinds that do: traverse, xrp")]
     NoTraversal {
@@ -136,6 +146,23 @@ impl Function {
             return Ok(function);
         }
         Err(LoadError::WrongKind { program: function.main.entry().section.clone(), kind: function.kind() })
+    }
+
+    /// Takes a function over columns of an image, with no more than this work.
+    ///
+    /// # Errors
+    /// Why it cannot be taken.
+    pub fn columns_with_work(
+        image: &Arc<Image>,
+        name: Option<&str>,
+        helpers: &Arc<HelperSet>,
+        work: &Work,
+    ) -> Result<Self, LoadError> {
+        let function = Self::any_with_work(image, name, helpers, work)?;
+        if function.kind() == Kind::Columns {
+            return Ok(function);
+        }
+        Err(LoadError::NoColumns { program: function.main.entry().section.clone(), kind: function.kind().name() })
     }
 
     /// Loads a kernel from the bytes of an object; see [`crate::Engine::load_kernel`].
@@ -305,7 +332,8 @@ pub(crate) fn mains(image: &Image, name: Option<&str>) -> Result<usize, LoadErro
 
 /// A `combine` that is never called is one whose function gives unfolded results.
 fn refuse_orphans(image: &Image) -> Result<(), LoadError> {
-    let mains = || image.programs.iter().filter(|program| runs_over_bytes(program.kind));
+    let folds = |kind| runs_over_bytes(kind) || kind == Kind::Columns;
+    let mains = || image.programs.iter().filter(|program| folds(program.kind));
     let is_orphan = |program: &&Entry| program.kind == Kind::Combine && !mains().any(|main| main.name == program.name);
     match image.programs.iter().find(is_orphan) {
         None => Ok(()),
@@ -342,6 +370,7 @@ fn instead(kind: Kind) -> &'static str {
         Kind::Traverse | Kind::Xrp => {
             "it follows pointers, for Session::traverse in Rust and ds_traverse in C (docs/traversals.md)"
         }
+        Kind::Columns => "it runs over the columns of a table, by `diskside scan --function` (docs/scan.md)",
         Kind::Kernel => "it reads and writes files itself, and `diskside launch` runs it (docs/kernels.md)",
         _ => "kinds that do are read, write, lambda, lambda_io and delilah",
     }

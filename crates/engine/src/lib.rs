@@ -16,6 +16,7 @@
 //! | [`frames`] | results of pieces on their way to where they are folded |
 //! | [`call`] | what a call is and how it ends |
 //! | [`small`] | the same over one small input, for who cannot wait |
+//! | [`columns`] | functions over the columns of a table |
 //! | [`kernel`] | programs that read and write files themselves |
 //! | [`state`] | memory that programs share across calls |
 //! | [`traverse`] | chains of dependent reads, step by step |
@@ -25,6 +26,7 @@
 pub mod args;
 pub mod call;
 pub mod code;
+pub mod columns;
 mod context;
 mod decompressed;
 mod environment;
@@ -60,6 +62,8 @@ pub use traverse::{Traversal, TraverseFunction, TraverseLimits};
 pub use turns::{Compiler, Turns};
 
 use diskside_sbpf::helpers::HelperSet;
+use diskside_sbpf::image::Image;
+use diskside_sbpf::work::Work;
 use std::sync::Arc;
 
 /// Runs functions. Cheap to share; compiled code is kept for as long as its program is loaded, and for a while longer.
@@ -110,6 +114,15 @@ impl Engine {
     /// Why it cannot be loaded: a bad object, an unknown name, or what the verifier found.
     pub fn load(&self, object: &[u8], name: Option<&str>) -> Result<Function, LoadError> {
         Function::load(object, name, &self.helpers)
+    }
+
+    /// Loads a function over columns from the bytes of an object, by name; without a name, the only one there.
+    ///
+    /// # Errors
+    /// As [`Engine::load`].
+    pub fn load_columns(&self, object: &[u8], name: Option<&str>) -> Result<Function, LoadError> {
+        let image = Arc::new(Image::from_elf(object, &self.helpers)?);
+        Function::columns_with_work(&image, name, &self.helpers, &Work::default())
     }
 
     /// Loads a traversal from the bytes of an object, by name; without a name, the only one there.

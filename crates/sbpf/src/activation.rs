@@ -14,7 +14,7 @@ use crate::machine::{CancelToken, Environment, Machine, NoEnvironment, RegionEnt
 use crate::opt::optimise;
 use crate::region::RegionId;
 use crate::trap::Trap;
-use crate::verify::{Contract, Diagnostic, Entry, Verified, contract, verify};
+use crate::verify::{Contract, Diagnostic, Entry, Verified, verify};
 use crate::work::Work;
 use mappings::MAPPINGS_MAX;
 pub use mappings::{Mappings, Ranges};
@@ -125,10 +125,10 @@ impl Program {
         &self.verified
     }
 
-    /// The contract of its kind.
+    /// The promises that it was verified with.
     #[must_use]
-    pub fn contract(&self) -> &'static Contract {
-        contract(self.entry().kind)
+    pub fn contract(&self) -> &Contract {
+        &self.verified.contract
     }
 
     /// The checked IR with a check at every access.
@@ -157,6 +157,7 @@ impl Program {
             Entry::Uninit => 0,
             Entry::Scalar => scalars.next().unwrap_or(0),
             Entry::Region(r) => r.base(),
+            Entry::Context(at) => RegionId::CONTEXT.base() + u64::from(at),
         })
     }
 }

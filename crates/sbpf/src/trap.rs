@@ -65,44 +65,65 @@ pub struct Trap {
     pub helper: Option<(&'static str, &'static str)>,
 }
 
+impl Trap {
+    /// As it is shown, with names for regions.
+    #[must_use]
+    pub fn told<'a>(&'a self, name: &'a dyn Fn(RegionId) -> String) -> impl fmt::Display + 'a {
+        Told { trap: self, name }
+    }
+}
+
 impl fmt::Display for Trap {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = if self.write { "write" } else { "read" };
-        let region = |f: &mut fmt::Formatter<'_>| match self.region {
-            Some(r) => write!(f, " of {r} at offset {}", self.offset),
-            None => write!(f, " at address {:#x}", self.offset as u64),
+        self.told(&|region| region.to_string()).fmt(f)
+    }
+}
+
+/// A trap with names for regions.
+struct Told<'a> {
+    trap: &'a Trap,
+    name: &'a dyn Fn(RegionId) -> String,
+}
+
+impl fmt::Display for Told<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let trap = self.trap;
+        let verb = if trap.write { "write" } else { "read" };
+        let region = |f: &mut fmt::Formatter<'_>| match trap.region {
+            Some(r) => write!(f, " of {} at offset {}", (self.name)(r), trap.offset),
+            None => write!(f, " at address {:#x}", trap.offset as u64),
         };
-        if let Some((name, why)) = self.helper {
+        if let Some((name, why)) = trap.helper {
             write!(f, "{name}: {why}")?;
-            if self.kind == TrapKind::Helper {
+            if trap.kind == TrapKind::Helper {
                 // The place that it names is a byte of a text that it was given.
-                return if self.len > 0 { write!(f, ", at byte {}", self.offset) } else { Ok(()) };
+                return if trap.len > 0 { write!(f, ", at byte {}", trap.offset) } else { Ok(()) };
             }
             f.write_str(": ")?;
         }
-        match self.kind {
+        match trap.kind {
             TrapKind::OutOfBounds => {
-                write!(f, "out-of-bounds {verb} of {} bytes", self.len)?;
+                write!(f, "out-of-bounds {verb} of {} bytes", trap.len)?;
                 region(f)?;
-                write!(f, ", which is {} bytes long", self.bound)
+                write!(f, ", which is {} bytes long", trap.bound)
             }
             TrapKind::Unmapped => {
-                write!(f, "{verb} of {} bytes", self.len)?;
+                write!(f, "{verb} of {} bytes", trap.len)?;
                 region(f)?;
                 f.write_str(", where nothing is mapped")
             }
             TrapKind::ReadOnly => {
-                write!(f, "write of {} bytes", self.len)?;
+                write!(f, "write of {} bytes", trap.len)?;
                 region(f)?;
                 f.write_str(", which is read-only")
             }
             TrapKind::Misaligned => {
-                write!(f, "atomic access of {} bytes", self.len)?;
+                write!(f, "atomic access of {} bytes", trap.len)?;
                 region(f)?;
                 f.write_str(", which is not aligned to its size")
             }
-            TrapKind::Budget if self.bound > 0 => {
-                write!(f, "the budget of {} loop iterations is used up", self.bound)
+            TrapKind::Budget if trap.bound > 0 => {
+                write!(f, "the budget of {} loop iterations is used up", trap.bound)
             }
             TrapKind::Budget => f.write_str("the budget of loop iterations is used up"),
             TrapKind::Deadline => f.write_str("the deadline passed"),

@@ -374,7 +374,7 @@ const REFUSED: &[(&str, &str, bool)] = &[
     (
         "refused_tag.bpf.c",
         "argument `k` of program `bad`: tag `defalt:3`: tags are default:…, min:…, max:…, doc:…, \
-         is:record_len, is:regex, is:column, is:column_names, is:hidden and type:f32 or type:f64",
+         is:record_len, is:regex, is:column, is:column_names, is:hidden, decimal:… and type:f32 or type:f64",
         false,
     ),
     ("refused_duplicate.bpf.c", "two `read` programs are named `same`; rename one", false),

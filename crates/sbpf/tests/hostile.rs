@@ -413,7 +413,8 @@ fn notes() {
         (words(7, &[0]), "pieces of a multiple of 0 records: ask for 1 to 65536"),
         (words(7, &[65_537]), "pieces of a multiple of 65537 records: ask for 1 to 65536"),
         (words(4, &[3, 1]), "split kind 3 with 1 is not defined"),
-        (words(8, &[]), "record type 8 is unknown here; compile with the header of this host"),
+        (words(8, &[2]), "selection 2 is not defined; it is 1 or left out"),
+        (words(9, &[]), "record type 9 is unknown here; compile with the header of this host"),
         (words(0, &[1]), "record type 0 is 4 bytes long instead of 0"),
         (words(0x8005, &[1]), "it loads"),
         (

@@ -71,7 +71,7 @@ impl<'a> Run<'a> {
             memory.insert(region, (0..256).map(|_| random.below(4) as u8).collect());
         }
         let mut context = vec![0; contract.context_len as usize];
-        for &(at, region) in contract.context_pointers {
+        for &(at, region) in contract.context_pointers.iter() {
             context[at as usize..at as usize + 8].copy_from_slice(&region.base().to_le_bytes());
         }
         memory.insert(RegionId::CONTEXT, context);
@@ -87,6 +87,7 @@ impl<'a> Run<'a> {
                 Entry::Uninit => None,
                 Entry::Scalar => Some(64),
                 Entry::Region(r) => Some(r.base()),
+                Entry::Context(at) => Some(RegionId::CONTEXT.base() + u64::from(*at)),
             };
         }
         regs[10] = Some(RegionId::STACK.base());

@@ -27,7 +27,8 @@ pub struct Mappings<'a> {
     borrow: PhantomData<&'a mut [u8]>,
 }
 
-/// The memory ranges of a standard execution: [`RegionId::RANGE_FIRST`] and those after it, all of them writable.
+/// Memory ranges: [`RegionId::RANGE_FIRST`] and those after it. Those of a standard execution are all writable, the buffers of
+/// columns are not.
 #[derive(Debug, Default)]
 pub struct Ranges<'a> {
     entries: Vec<(RegionId, RegionEntry)>,
@@ -49,9 +50,23 @@ impl<'a> Ranges<'a> {
     /// # Panics
     /// As [`Mappings::writable`], and if there are [`Self::MAX`] ranges already.
     pub fn push(&mut self, bytes: &'a mut [u8]) -> RegionId {
+        self.add(writable_entry(bytes))
+    }
+
+    /// As [`Self::push`], of bytes that the program may only read.
+    ///
+    /// # Panics
+    /// As [`Mappings::read_only`], and if there are [`Self::MAX`] ranges already.
+    pub fn push_read_only(&mut self, bytes: &'a [u8]) -> RegionId {
+        let len = bytes.len() as u64;
+        check_len(len);
+        self.add(RegionEntry { base: bytes.as_ptr().cast_mut(), len, write_len: 0 })
+    }
+
+    fn add(&mut self, entry: RegionEntry) -> RegionId {
         assert!(self.entries.len() < Self::MAX, "a call has at most {} memory ranges", Self::MAX);
         let region = RegionId(RegionId::RANGE_FIRST.0 + self.entries.len() as u8);
-        self.entries.push((region, writable_entry(bytes)));
+        self.entries.push((region, entry));
         region
     }
 }

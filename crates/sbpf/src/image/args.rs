@@ -21,6 +21,8 @@ const FIELDS_MAX: usize = 256;
 const TOTAL_LEN_MAX: usize = 8 << 20;
 /// The bytes that a member counts for besides its texts.
 const MEMBER_LEN: usize = 64;
+/// Most digits behind the point of a decimal in 64 bits.
+const SCALE_MAX: u8 = 18;
 /// Deepest nesting of structures.
 const DEPTH_MAX: usize = 8;
 const SIGNED: u32 = 1;
@@ -147,6 +149,7 @@ impl Walk<'_, '_> {
             is_column: false,
             is_column_names: false,
             is_hidden: false,
+            scale: None,
         };
         for tag in tags {
             apply_tag(&mut field, tag).map_err(|what| bad(format!("tag `{tag}`: {what}")))?;
@@ -174,44 +177,12 @@ impl Walk<'_, '_> {
 
     fn element(&self, id: u32) -> Option<(ArgType, Vec<(String, i64)>)> {
         let (_, ty) = self.btf.strip(id)?;
-        let sized = |signed: bool| {
-            Some(match (ty.size_or_type, signed) {
-                (1, false) => ArgType::U8,
-                (1, true) => ArgType::I8,
-                (2, false) => ArgType::U16,
-                (2, true) => ArgType::I16,
-                (4, false) => ArgType::U32,
-                (4, true) => ArgType::I32,
-                (8, false) => ArgType::U64,
-                (8, true) => ArgType::I64,
-                _ => return None,
-            })
-        };
-        let plain = match ty.kind {
-            kind::INT => {
-                let (encoding, bits) = ty.integer()?;
-                if bits != ty.size_or_type.checked_mul(8)? && encoding & BOOL == 0 {
-                    return None;
-                }
-                match self.btf.name(ty) {
-                    _ if encoding & BOOL != 0 && ty.size_or_type == 1 => ArgType::Bool,
-                    // Their bits are those of a floating-point number.
-                    _ if is_float(self.btf, id) && ty.size_or_type == 4 => ArgType::F32,
-                    _ if is_float(self.btf, id) && ty.size_or_type == 8 => ArgType::F64,
-                    "char" => ArgType::Char,
-                    _ => sized(encoding & SIGNED != 0)?,
-                }
-            }
-            kind::FLOAT if ty.size_or_type == 4 => ArgType::F32,
-            kind::FLOAT if ty.size_or_type == 8 => ArgType::F64,
-            kind::ENUM | kind::ENUM64 => {
-                let entries = self.btf.enum_entries(ty);
-                let values = entries.map(|(n, v)| (n.to_owned(), v)).collect();
-                return Some((sized(ty.is_signed_enum())?, values));
-            }
-            _ => return None,
-        };
-        Some((plain, Vec::new()))
+        if matches!(ty.kind, kind::ENUM | kind::ENUM64) {
+            let entries = self.btf.enum_entries(ty);
+            let values = entries.map(|(n, v)| (n.to_owned(), v)).collect();
+            return Some((sized(ty.size_or_type, ty.is_signed_enum())?, values));
+        }
+        Some((number(self.btf, id)?, Vec::new()))
     }
 
     /// Bytes of the names of an enumeration, before they are copied.
@@ -230,9 +201,47 @@ impl Walk<'_, '_> {
     }
 }
 
+/// The type of a number, by its BTF type.
+pub(super) fn number(btf: &Btf<'_>, id: u32) -> Option<ArgType> {
+    let (_, ty) = btf.strip(id)?;
+    match (ty.kind, ty.size_or_type) {
+        (kind::INT, len_bytes) => {
+            let (encoding, bits) = ty.integer()?;
+            if bits != len_bytes.checked_mul(8)? && encoding & BOOL == 0 {
+                return None;
+            }
+            match btf.name(ty) {
+                _ if encoding & BOOL != 0 && len_bytes == 1 => Some(ArgType::Bool),
+                // Their bits are those of a floating-point number.
+                _ if is_float(btf, id) && len_bytes == 4 => Some(ArgType::F32),
+                _ if is_float(btf, id) && len_bytes == 8 => Some(ArgType::F64),
+                "char" => Some(ArgType::Char),
+                _ => sized(len_bytes, encoding & SIGNED != 0),
+            }
+        }
+        (kind::FLOAT, 4) => Some(ArgType::F32),
+        (kind::FLOAT, 8) => Some(ArgType::F64),
+        _ => None,
+    }
+}
+
+fn sized(len_bytes: u32, signed: bool) -> Option<ArgType> {
+    Some(match (len_bytes, signed) {
+        (1, false) => ArgType::U8,
+        (1, true) => ArgType::I8,
+        (2, false) => ArgType::U16,
+        (2, true) => ArgType::I16,
+        (4, false) => ArgType::U32,
+        (4, true) => ArgType::I32,
+        (8, false) => ArgType::U64,
+        (8, true) => ArgType::I64,
+        _ => return None,
+    })
+}
+
 fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
-    const KNOWN: &str = "tags are default:…, min:…, max:…, doc:…, is:record_len, is:regex, is:column, is:column_names, is:hidden and \
-         type:f32 or type:f64";
+    const KNOWN: &str = "tags are default:…, min:…, max:…, doc:…, is:record_len, is:regex, is:column, is:column_names, is:hidden, \
+         decimal:… and type:f32 or type:f64";
     let (key, value) = tag.split_once(':').ok_or(KNOWN)?;
     let number = || parse_integer(value).ok_or_else(|| format!("`{value}` is no integer"));
     match key {
@@ -253,6 +262,12 @@ fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
             ("hidden", ..) => field.is_hidden = true,
             _ => return Err("only record_len, regex, column, column_names and hidden can be said".to_owned()),
         },
+        "decimal" => match (field.ty, field.is_array) {
+            (ArgType::I32 | ArgType::I64 | ArgType::U32 | ArgType::U64, false) => {
+                field.scale = Some(parse_scale(value)?);
+            }
+            _ => return Err("the digits of a decimal are one integer of 32 or 64 bits".to_owned()),
+        },
         "type" => {
             field.ty = match (value, field.ty.len_bytes()) {
                 ("f32", 4) => ArgType::F32,
@@ -264,6 +279,14 @@ fn apply_tag(field: &mut ArgField, tag: &str) -> Result<(), String> {
         _ => return Err(KNOWN.to_owned()),
     }
     Ok(())
+}
+
+/// The digits behind the point of a decimal.
+pub(super) fn parse_scale(value: &str) -> Result<u8, String> {
+    match value.parse() {
+        Ok(scale) if scale <= SCALE_MAX => Ok(scale),
+        _ => Err(format!("a decimal has 0 to {SCALE_MAX} digits behind the point")),
+    }
 }
 
 /// Checks that the default of a single value can be read and lies within its bounds.

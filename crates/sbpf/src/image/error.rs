@@ -109,6 +109,16 @@ pub enum ImageError {
         /// The advice: what to do instead.
         instead: &'static str,
     },
+    /// A column of a program of kind `columns` that none can have.
+    #[error("columns/{program}: {}{what}", member_of(.field))]
+    Column {
+        /// The program.
+        program: String,
+        /// The member of its structure; empty: there is none.
+        field: String,
+        /// The problem.
+        what: String,
+    },
     /// Symbols without a definition.
     #[error("{}", MissingList(symbols))]
     Missing {
@@ -291,6 +301,11 @@ impl fmt::Display for MissingList<'_> {
         }
         f.write_str("; define it, or declare it weak and test its address before the call")
     }
+}
+
+/// The member that a problem is about, where there is one.
+fn member_of(field: &str) -> String {
+    if field.is_empty() { String::new() } else { format!("column `{field}`: ") }
 }
 
 struct Names<'a>(&'a [String]);

@@ -198,6 +198,7 @@ impl<'a> Functions<'a> {
             args: None,
             result: None,
             input: None,
+            columns: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::input::InputElement;
 use super::layout::{CODE_SLOTS_MAX, Layout, decode_slots};
 use super::lines::Ext;
 use super::link::{Linked, link};
-use super::{Function, Image, Kind, Note, Program, args, compat, elf, note};
+use super::{Function, Image, Kind, Note, Program, args, columns, compat, elf, note};
 use crate::helpers::HelperSet;
 use crate::insn::Slot;
 use sha2::{Digest, Sha256};
@@ -79,6 +79,9 @@ impl Image {
                 let ty = type_of(&functions.list[p.function]);
                 p.args = args_of(&btf, p, ty, &mut room)?;
                 p.result = result_of(&btf, p, ty, &mut room);
+                if p.kind == Kind::Columns {
+                    p.columns = ty.map(|id| columns::columns(&btf, &p.name, id)).transpose()?;
+                }
                 p.input = match p.kind {
                     Kind::Read | Kind::Write => ty.and_then(|id| InputElement::of(&btf, id)),
                     _ => None,
@@ -88,6 +91,9 @@ impl Image {
             if let Some(ext) = ext {
                 lines = ext.source_lines(&btf, |section, offset| map.slot_of(section, offset))?;
             }
+        }
+        if let Some(program) = programs.iter().find(|p| p.kind == Kind::Columns && p.columns.is_none()) {
+            return Err(columns::missing(&program.name));
         }
         let sha256 = Sha256::digest(bytes).into();
         Ok(Self {
@@ -183,7 +189,9 @@ fn args_of(
     room: &mut args::Room,
 ) -> Result<Option<super::ArgSchema>, ImageError> {
     match (program.kind, function) {
-        (Kind::Read | Kind::Write, Some(id)) => args::schema(btf, &program.name, id, args::ARGS_PARAM, room),
+        (Kind::Read | Kind::Write | Kind::Columns, Some(id)) => {
+            args::schema(btf, &program.name, id, args::ARGS_PARAM, room)
+        }
         (Kind::Kernel, Some(id)) => args::schema(btf, &program.name, id, args::KERNEL_ARGS_PARAM, room),
         _ => Ok(None),
     }
@@ -197,7 +205,9 @@ fn result_of(
     room: &mut args::Room,
 ) -> Option<super::ArgSchema> {
     match (program.kind, function) {
-        (Kind::Read, Some(id)) => args::schema(btf, &program.name, id, args::RESULT_PARAM, room).ok().flatten(),
+        (Kind::Read | Kind::Columns, Some(id)) => {
+            args::schema(btf, &program.name, id, args::RESULT_PARAM, room).ok().flatten()
+        }
         (Kind::Kernel, Some(id)) => {
             args::schema(btf, &program.name, id, args::KERNEL_RESULT_PARAM, room).ok().flatten()
         }

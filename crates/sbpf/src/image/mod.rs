@@ -13,6 +13,7 @@
 
 mod args;
 mod btf;
+mod columns;
 mod compat;
 mod elf;
 mod error;
@@ -24,6 +25,7 @@ mod link;
 mod load;
 mod note;
 
+pub use columns::{COLUMN_BUFFERS_MAX, ColumnField, ColumnKind, ColumnSchema};
 pub use elf::{ALIGN_MAX, NAME_LEN_MAX, OBJECT_LEN_MAX, RELOCATIONS_MAX, SECTIONS_MAX, SYMBOLS_MAX};
 pub use error::{ImageError, MissingSymbol, Place};
 pub use functions::{FUNCTIONS_MAX, PROGRAMS_MAX};
@@ -92,6 +94,8 @@ pub struct Program {
     pub result: Option<ArgSchema>,
     /// The elements of its input, from the BTF type of parameter 2; `None`: bytes.
     pub input: Option<InputElement>,
+    /// The columns that it reads, from the BTF type of parameter 2, of a program of kind `columns`.
+    pub columns: Option<ColumnSchema>,
 }
 
 /// Program kinds, chosen by section name.
@@ -103,6 +107,8 @@ pub enum Kind {
     Write,
     /// `s64 f(void *acc, u64 acc_len, u64 acc_cap, const void *part, u64 part_len)`.
     Combine,
+    /// `s64 f(OUT *out, const COLUMNS *in, u64 rows, const ARGS *args, const struct ds_call *call)`.
+    Columns,
     /// `s64 f(struct ds_traverse *t)`.
     Traverse,
     /// `s64 f(struct ds_kernel *k, const ARGS *args, OUT *result)`.
@@ -130,6 +136,7 @@ impl Kind {
             "read" => Self::Read,
             "write" => Self::Write,
             "combine" => Self::Combine,
+            "columns" => Self::Columns,
             "traverse" => Self::Traverse,
             "kernel" => Self::Kernel,
             "exec" => Self::Exec,
@@ -148,6 +155,7 @@ impl Kind {
             Self::Read => "read",
             Self::Write => "write",
             Self::Combine => "combine",
+            Self::Columns => "columns",
             Self::Traverse => "traverse",
             Self::Kernel => "kernel",
             Self::Exec => "exec",
@@ -203,6 +211,8 @@ pub struct Note {
     pub piece_records: u32,
     /// Whether outputs of pieces follow one another.
     pub concatenates: bool,
+    /// Whether the output of a program of kind `columns` says of each row whether it is selected.
+    pub selects: bool,
     /// The kind of programs whose section names none.
     pub kind: Option<Kind>,
 }
@@ -226,6 +236,7 @@ impl Default for Note {
             split: None,
             piece_records: 1,
             concatenates: false,
+            selects: false,
             kind: None,
         }
     }
@@ -289,6 +300,8 @@ pub struct ArgField {
     pub is_column_names: bool,
     /// Whether it is left out when a result is shown, from `btf_decl_tag("is:hidden")`.
     pub is_hidden: bool,
+    /// Digits behind the point of a decimal, of which it holds all digits as an integer, from `btf_decl_tag("decimal:…")`.
+    pub scale: Option<u8>,
 }
 
 /// Element type of an argument.
@@ -344,6 +357,7 @@ impl Image {
                 args: None,
                 result: None,
                 input: None,
+                columns: None,
             }],
             imports,
             ..Self::default()

@@ -38,8 +38,9 @@ const SPLIT: u16 = 4;
 const KIND: u16 = 5;
 const CONCATENATE: u16 = 6;
 const PIECE: u16 = 7;
+const SELECT: u16 = 8;
 /// The last type that is known.
-const LAST: u16 = PIECE;
+const LAST: u16 = SELECT;
 /// Set in types that a host may ignore.
 const OPTIONAL: u16 = 0x8000;
 
@@ -139,6 +140,13 @@ impl Record<'_> {
                     return refuse(format!("concatenation {yes} is not defined; it is 1 or left out"));
                 }
                 note.concatenates = true;
+            }
+            SELECT => {
+                let [yes] = self.words()?;
+                if yes != 1 {
+                    return refuse(format!("selection {yes} is not defined; it is 1 or left out"));
+                }
+                note.selects = true;
             }
             PIECE => {
                 let [records] = self.words()?;

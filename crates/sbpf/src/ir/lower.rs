@@ -5,7 +5,7 @@ use crate::helpers::HelperSet;
 use crate::image::Image;
 use crate::insn::{AluOp, CallTarget, Insn, Operand, Reg, Size, Slot, Width, decode};
 use crate::region::RegionId;
-use crate::verify::{Base, Contract, Verified, VerifiedFunction, contract};
+use crate::verify::{Base, Contract, Verified, VerifiedFunction};
 use std::collections::BTreeMap;
 
 /// Most stack slots of a function that become variables; the others stay memory. Each variable costs later stages
@@ -15,9 +15,11 @@ const SLOT_VARIABLES_MAX: usize = 512;
 /// Lowers a verified program.
 #[must_use]
 pub fn lower(verified: &Verified, helpers: &HelperSet) -> Module {
-    let contract = contract(verified.image.programs[verified.program].kind);
-    let functions =
-        verified.functions.iter().map(|f| FunctionLowering::new(verified, f, contract, helpers).lower()).collect();
+    let functions = verified
+        .functions
+        .iter()
+        .map(|f| FunctionLowering::new(verified, f, &verified.contract, helpers).lower())
+        .collect();
     Module {
         functions,
         stack_len: verified.stack_len,

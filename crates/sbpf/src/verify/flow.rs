@@ -106,6 +106,7 @@ impl<'a> Flow<'a> {
             Entry::Uninit => Value::Uninit,
             Entry::Scalar => Value::NUMBER,
             Entry::Region(RegionId::CONTEXT) => Value::Context(0),
+            Entry::Context(at) => Value::Context(at as i32),
             Entry::Region(r) => Value::Region(r),
         }));
         Self {

@@ -83,13 +83,14 @@ mod unset;
 mod value;
 
 pub use cfg::{Cfg, CfgBlock};
-pub use contract::contract;
+pub use contract::{COLUMNS_AT, contract, contract_of};
 pub use diagnostic::{Class, Diagnostic};
 pub use explain::{Explanation, explain, explanations};
 
 use crate::helpers::HelperSet;
 use crate::image::{Image, Note};
 use crate::region::{REGION_LEN_MAX, RegionId};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Deepest chain of bpf-to-bpf calls, the entry point included.
@@ -115,6 +116,8 @@ pub struct Verified {
     pub image: Arc<Image>,
     /// Which of its programs.
     pub program: usize,
+    /// The promises that it was verified with.
+    pub contract: Contract,
     /// Its functions, the entry point first; only those that it can reach.
     pub functions: Vec<VerifiedFunction>,
     /// Bytes of stack for the deepest chain of calls.
@@ -178,14 +181,14 @@ impl Effects {
 }
 
 /// The promises of a kind to its programs: the entry contract.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Contract {
     /// The values of `r1` to `r5` on entry.
     pub params: [Entry; 5],
     /// Bytes of the context structure; 0 when the kind has none.
     pub context_len: u32,
     /// Context fields that hold pointers: offset and region.
-    pub context_pointers: &'static [(u32, RegionId)],
+    pub context_pointers: Cow<'static, [(u32, RegionId)]>,
     /// Byte ranges of the context that the program may write.
     pub context_writable: &'static [(u32, u32)],
     /// Regions that the program may write.
@@ -201,6 +204,8 @@ pub enum Entry {
     Scalar,
     /// The address of a region's first byte.
     Region(RegionId),
+    /// The address of this byte of the context.
+    Context(u32),
 }
 
 /// Verifies one program of an image.
@@ -218,12 +223,13 @@ pub fn verify(image: &Arc<Image>, program: usize, helpers: &HelperSet) -> Result
     if !findings.is_empty() {
         return Err(findings.into_vec());
     }
+    let contract = contract_of(entry);
     let mut addressable = false;
     let outcome = loop {
         let setting = flow::Setting {
             image,
             kind: entry.kind,
-            contract: contract(entry.kind),
+            contract: &contract,
             helpers,
             codes: &codes,
             frame: image.note.stack_bytes as i32,
@@ -247,7 +253,7 @@ pub fn verify(image: &Arc<Image>, program: usize, helpers: &HelperSet) -> Result
     if !outcome.found.is_empty() {
         return Err(outcome.found);
     }
-    Ok(assemble(image, program, codes, outcome, addressable))
+    Ok(assemble(image, program, contract, codes, outcome, addressable))
 }
 
 /// Whether the image is consistent and its note acceptable.
@@ -331,6 +337,7 @@ fn check_image(image: &Image, program: usize, findings: &mut report::Findings<'_
 fn assemble(
     image: &Arc<Image>,
     program: usize,
+    contract: Contract,
     codes: Vec<structure::Code<'_>>,
     outcome: flow::Outcome,
     stack_addressable: bool,
@@ -353,6 +360,7 @@ fn assemble(
     Verified {
         image: Arc::clone(image),
         program,
+        contract,
         stack_len: deepest(&functions, 0, &mut vec![None; functions.len()]),
         functions,
         stack_addressable,
