@@ -21,6 +21,22 @@ pub struct Limits {
 /// # Errors
 /// The kernel refuses something, which is named.
 pub fn confine(limits: Limits) -> Result<(), String> {
+    limit(limits)?;
+    refuse_calls(MakesCode::No)
+}
+
+/// As [`confine`], but the process may still make machine code of its own, until it says that it has all of it.
+///
+/// # Errors
+/// As [`confine`].
+pub fn confine_but_for_code(limits: Limits) -> Result<MayMakeCode, String> {
+    // Pages for code need their size, which is asked for once, by calls that are refused from here on.
+    rustix::param::page_size();
+    limit(limits)?;
+    refuse_calls(MakesCode::Yes).map(|()| MayMakeCode(()))
+}
+
+fn limit(limits: Limits) -> Result<(), String> {
     // With the parent goes who wants the answer.
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(|e| format!("death signal: {e}"))?;
     let cpu = limits.cpu_seconds.map(|seconds| (Resource::Cpu, seconds));
@@ -29,11 +45,37 @@ pub fn confine(limits: Limits) -> Result<(), String> {
         let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
         setrlimit(resource, limit).map_err(|e| format!("limit {resource:?}: {e}"))?;
     }
-    // This also sets no_new_privs.
-    seccompiler::apply_filter(&filter()?).map_err(|e| format!("system call filter: {e}"))
+    Ok(())
 }
 
-fn filter() -> Result<BpfProgram, String> {
+/// A confined process may make memory executable.
+#[must_use = "until this is given up, the process may make memory executable"]
+#[derive(Debug)]
+pub struct MayMakeCode(());
+
+impl MayMakeCode {
+    /// From here on no memory becomes executable. A filter adds to those before it.
+    ///
+    /// # Errors
+    /// The kernel refuses it.
+    pub fn forbid_code(self) -> Result<(), String> {
+        refuse_calls(MakesCode::No)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MakesCode {
+    /// Until another filter is set, which has to be possible then.
+    Yes,
+    No,
+}
+
+fn refuse_calls(makes_code: MakesCode) -> Result<(), String> {
+    // This also sets no_new_privs.
+    seccompiler::apply_filter(&filter(makes_code)?).map_err(|e| format!("system call filter: {e}"))
+}
+
+fn filter(makes_code: MakesCode) -> Result<BpfProgram, String> {
     let text = |e: seccompiler::BackendError| format!("system call filter: {e}");
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for call in [
@@ -67,7 +109,15 @@ fn filter() -> Result<BpfProgram, String> {
     };
     let data = masked(2, libc::PROT_EXEC, 0)?;
     let anonymous = masked(3, libc::MAP_ANONYMOUS, libc::MAP_ANONYMOUS)?;
-    rules.insert(libc::SYS_mprotect, vec![SeccompRule::new(vec![data.clone()]).map_err(text)?]);
+    let rule = |condition| SeccompRule::new(vec![condition]).map_err(text);
+    let mut protect = vec![rule(data.clone())?];
+    if makes_code == MakesCode::Yes {
+        // Memory is written or executed, not both.
+        protect.push(rule(masked(2, libc::PROT_WRITE, 0)?)?);
+        rules.insert(libc::SYS_prctl, vec![rule(masked(0, !0, libc::PR_SET_NO_NEW_PRIVS)?)?]);
+        rules.insert(libc::SYS_seccomp, vec![rule(masked(0, !0, libc::SECCOMP_SET_MODE_FILTER as libc::c_int)?)?]);
+    }
+    rules.insert(libc::SYS_mprotect, protect);
     rules.insert(libc::SYS_mmap, vec![SeccompRule::new(vec![data, anonymous]).map_err(text)?]);
     let refused = SeccompAction::Errno(libc::EPERM as u32);
     let arch = std::env::consts::ARCH.try_into().map_err(text)?;

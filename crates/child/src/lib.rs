@@ -7,5 +7,5 @@
 mod confine;
 mod find;
 
-pub use confine::{Limits, confine};
+pub use confine::{Limits, MayMakeCode, confine, confine_but_for_code};
 pub use find::find;

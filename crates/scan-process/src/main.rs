@@ -6,7 +6,8 @@
 //! ```
 //!
 //! It is started for one scan, and trusts neither the file nor the plan. Before it looks at either it gives up everything but
-//! its pipes and the file: see `diskside_child`. What goes wrong in here ends this process, and nothing else.
+//! its pipes and the file: see `diskside_child`. A function of the plan is compiled before the file is looked at, and before the
+//! process gives up making machine code. What goes wrong in here ends this process, and nothing else.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,7 @@ mod csv_file;
 mod evaluate;
 mod format;
 mod formats;
+mod function;
 mod input;
 mod json_file;
 mod lines;
@@ -34,6 +36,7 @@ mod result;
 mod scan;
 mod several;
 mod share;
+mod structures;
 mod table;
 mod top;
 mod union;
@@ -91,11 +94,11 @@ fn serve() -> Result<(), String> {
         Job::File(start) => (start.name.clone(), start.memory_len),
         Job::Several(several) => (several.name.clone(), several.memory_len),
     };
-    diskside_child::confine(Limits { memory_len, cpu_seconds: None })?;
+    let may_make_code = diskside_child::confine_but_for_code(Limits { memory_len, cpu_seconds: None })?;
     let place = scan::Place::default();
     let (report, panicked) = catching(|| match start {
-        Job::File(start) => scan::run(start, &place),
-        Job::Several(several) => several::run(several, &place),
+        Job::File(start) => scan::run(start, may_make_code, &place),
+        Job::Several(several) => several::run(several, may_make_code, &place),
     });
     let last = match report {
         Some(Ok(report)) => Frame::Done(report),

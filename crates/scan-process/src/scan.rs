@@ -5,14 +5,18 @@ use crate::bind::Binder;
 use crate::condition::Condition;
 use crate::evaluate::selected;
 use crate::formats;
+use crate::function::{self, Function, Wrong};
 use crate::input::{Fetching, Input};
 use crate::outcome::Outcome;
 use crate::result::ResultStream;
+use crate::structures::{self, Structures};
 use crate::table::Table;
 use arrow_array::{ArrayRef, BooleanArray};
 use arrow_schema::Schema;
 use arrow_select::filter::FilterBuilder;
-use diskside_scan::{Failure, FailureKind, Frame, Plan, Report, Start};
+use diskside_child::MayMakeCode;
+use diskside_engine::columns::Outputs;
+use diskside_scan::{Failure, FailureKind, Frame, Gives, Plan, Report, Start};
 use std::cell::Cell;
 use std::io::Write as _;
 
@@ -42,6 +46,8 @@ impl Place {
 /// What a plan comes to on a file.
 struct Bound {
     filter: Option<Condition>,
+    /// The function, and the slots of its columns.
+    function: Option<(Function, Vec<usize>)>,
     aggregation: Option<Aggregation>,
     /// Slots of the columns that go out.
     out: Vec<usize>,
@@ -50,19 +56,20 @@ struct Bound {
 }
 
 /// Carries a plan out.
-pub(crate) fn run(start: Start, place: &Place) -> Result<Report, Failure> {
+pub(crate) fn run(start: Start, may_make_code: MayMakeCode, place: &Place) -> Result<Report, Failure> {
     let mut input = Input::new(&start);
     let plan = Plan::from_bytes(&start.plan)
         .map_err(|error| Failure { kind: FailureKind::Plan, message: error.to_string() })?;
+    let function = function::prepare(&plan, may_make_code, input.name())?;
     let file = formats::open(&mut input, &plan)?;
     let outcome = Outcome { name: input.name(), plan: &plan, memory_len: start.memory_len };
-    let bound = bind(&*file, outcome)?;
+    let bound = bind(&*file, function, outcome)?;
     let mut scan = Scan { start: &start, plan: &plan, file: &*file, input, place, report: Report::default() };
     scan.run(bound)?;
     Ok(scan.report)
 }
 
-fn bind(file: &dyn Table, outcome: Outcome<'_>) -> Result<Bound, Failure> {
+fn bind(file: &dyn Table, function: Option<Function>, outcome: Outcome<'_>) -> Result<Bound, Failure> {
     let (schema, plan) = (file.schema(), outcome.plan);
     let mut binder = Binder::new(outcome.name, schema);
     let filter = match plan.conjuncts() {
@@ -71,14 +78,23 @@ fn bind(file: &dyn Table, outcome: Outcome<'_>) -> Result<Bound, Failure> {
     };
     let groups_len = outcome.groups_len();
     let aggregation = plan.aggregates().then(|| Aggregation::new(plan, &mut binder, schema, groups_len)).transpose()?;
-    let out = if aggregation.is_some() {
+    let function = function.map(|function| function.bind(&mut binder, schema).map(|slots| (function, slots)));
+    let function = function.transpose()?;
+    let out = if aggregation.is_some() || outcome.plan.gives_result() {
         Vec::new()
     } else if plan.columns.is_empty() {
         (0..schema.fields().len()).map(|index| binder.slot_of(index)).collect()
     } else {
         plan.columns.iter().map(|name| binder.slot(name)).collect::<Result<_, _>>()?
     };
-    Ok(Bound { filter, aggregation, out, needed: binder.needed() })
+    Ok(Bound { filter, function, aggregation, out, needed: binder.needed() })
+}
+
+/// The result of a function, as it goes out.
+struct Output {
+    /// `None`: it goes out as it is.
+    structures: Option<Structures>,
+    result: ResultStream,
 }
 
 struct Scan<'a> {
@@ -92,14 +108,18 @@ struct Scan<'a> {
 
 impl Scan<'_> {
     fn run(&mut self, bound: Bound) -> Result<(), Failure> {
-        let Bound { filter, mut aggregation, out, needed } = bound;
+        let Bound { filter, mut function, mut aggregation, out, needed } = bound;
         let schema = self.file.schema();
         let wanted = self.wanted(filter.as_ref(), &needed)?;
         let fields: Vec<_> = out.iter().map(|slot| schema.fields()[needed[*slot]].clone()).collect();
         let fields = Schema::new(fields);
-        let mut result = match aggregation {
-            Some(_) => None,
-            None => Some(self.arrow(ResultStream::new(&fields, self.plan.compression))?),
+        let mut output = match &mut function {
+            Some((function, _)) if self.plan.gives_result() => Some(self.output_of(function)?),
+            _ => None,
+        };
+        let mut result = match (&aggregation, &output) {
+            (None, None) => Some(self.arrow(ResultStream::new(&fields, self.plan.compression))?),
+            _ => None,
         };
         let mut order = needed.clone();
         order.sort_unstable();
@@ -141,11 +161,29 @@ impl Scan<'_> {
                 let rows = batch.num_rows();
                 self.report.rows_read += rows as u64;
                 let columns: Vec<ArrayRef> = at.iter().map(|index| batch.column(*index).clone()).collect();
+                let (filter, columns, rows) = match &mut function {
+                    None => (filter.as_ref(), columns, rows),
+                    Some((function, slots)) => {
+                        let (columns, rows) = self.filter(filter.as_ref(), columns, rows)?;
+                        if rows == 0 {
+                            continue;
+                        }
+                        if let Some(output) = &mut output {
+                            self.report.rows_selected += rows as u64;
+                            self.call(function, slots, &columns, rows, output)?;
+                            continue;
+                        }
+                        let selected = function.select(slots, &columns, rows);
+                        let (columns, rows) =
+                            self.taken(columns, rows, selected.map_err(|wrong| self.wrong(wrong))?)?;
+                        (None, columns, rows)
+                    }
+                };
                 if let Some(aggregation) = &mut aggregation {
-                    self.add(filter.as_ref(), &columns, rows, aggregation)?;
+                    self.add(filter, &columns, rows, aggregation)?;
                     continue;
                 }
-                let (columns, rows) = self.filter(filter.as_ref(), columns, rows)?;
+                let (columns, rows) = self.filter(filter, columns, rows)?;
                 self.report.rows_selected += rows as u64;
                 if let Some(top) = &mut top {
                     let out = out.iter().map(|slot| columns[*slot].clone()).collect();
@@ -168,16 +206,70 @@ impl Scan<'_> {
             let batch = self.arrow(top.finish())?;
             self.arrow(result.add(batch.columns(), batch.num_rows()))?;
         }
-        let result = match (result, aggregation) {
-            (Some(result), _) => result,
-            (None, Some(aggregation)) => {
+        let result = match (result, output, aggregation) {
+            (Some(result), ..) => result,
+            (None, Some(output), _) => self.finished(function.map(|(function, _)| function), output)?,
+            (None, None, Some(aggregation)) => {
                 let groups = self.outcome().finished(aggregation)?;
                 self.outcome().groups(groups)?
             }
-            (None, None) => unreachable!("rows or aggregates go out"),
+            (None, None, None) => unreachable!("rows, aggregates or what a function gives go out"),
         };
         self.report.read_len = self.input.read_len();
         self.arrow(result.finish())
+    }
+
+    /// Where the output of a function goes.
+    fn output_of(&self, function: &mut Function) -> Result<Output, Failure> {
+        let (name, outcome) = (function.name().to_owned(), self.outcome());
+        let structures = match self.plan.function.as_ref().is_some_and(|function| function.gives == Gives::Partial) {
+            true => Ok(None),
+            false => function.calls().result_schema().map(Structures::of).transpose(),
+        };
+        let structures =
+            structures.map_err(|what| outcome.failure(FailureKind::Plan, format_args!("{name}: {what}")))?;
+        let schema = structures.as_ref().map_or_else(|| structures::partial(&[]).0, |of| of.schema().clone());
+        let result = self.arrow(ResultStream::new(&schema, self.plan.compression))?;
+        Ok(Output { structures, result })
+    }
+
+    /// Calls a function that gives a result for rows.
+    fn call(
+        &self,
+        function: &mut Function,
+        slots: &[usize],
+        columns: &[ArrayRef],
+        rows: usize,
+        output: &mut Output,
+    ) -> Result<(), Failure> {
+        if function.outputs() == Outputs::Folded {
+            return function.add(slots, columns, rows).map_err(|wrong| self.wrong(wrong));
+        }
+        let bytes = function.output(slots, columns, rows).map_err(|wrong| self.wrong(wrong))?;
+        self.add_structures(function, &bytes, output)
+    }
+
+    fn add_structures(&self, function: &Function, bytes: &[u8], output: &mut Output) -> Result<(), Failure> {
+        let Some(structures) = &output.structures else {
+            let (_, folded) = structures::partial(bytes);
+            return self.arrow(output.result.add(&[folded], 1));
+        };
+        let rows = structures.rows(bytes);
+        let (columns, rows) =
+            rows.map_err(|what| self.input.failure(FailureKind::Function, format_args!("{} {what}", function.name())))?;
+        self.arrow(output.result.add(&columns, rows))
+    }
+
+    fn finished(&self, function: Option<Function>, mut output: Output) -> Result<ResultStream, Failure> {
+        if let Some(mut function) = function.filter(|function| function.outputs() == Outputs::Folded) {
+            let folded = function.calls().folded().to_vec();
+            self.add_structures(&function, &folded, &mut output)?;
+        }
+        Ok(output.result)
+    }
+
+    fn wrong(&self, wrong: Wrong) -> Failure {
+        self.input.failure(wrong.kind, format_args!("{}: {}", self.place.told(), wrong.what))
     }
 
     /// Adds rows to aggregates, so few at a time that what is computed of them stays in the processor's cache.
@@ -321,11 +413,20 @@ impl Scan<'_> {
     ) -> Result<(Vec<ArrayRef>, usize), Failure> {
         let Some(filter) = filter else { return Ok((columns, rows)) };
         let selected = selected(filter, &columns, rows).map_err(|_| self.problem(Problem::Overflow))?;
-        let count = selected.count_set_bits();
+        self.taken(columns, rows, BooleanArray::new(selected, None))
+    }
+
+    /// The rows that are selected.
+    fn taken(
+        &self,
+        columns: Vec<ArrayRef>,
+        rows: usize,
+        mask: BooleanArray,
+    ) -> Result<(Vec<ArrayRef>, usize), Failure> {
+        let count = mask.true_count();
         if count == rows {
             return Ok((columns, rows));
         }
-        let mask = BooleanArray::new(selected, None);
         let filter = FilterBuilder::new(&mask).optimize().build();
         let columns = columns.iter().map(|column| filter.filter(column.as_ref())).collect::<Result<_, _>>();
         Ok((self.arrow(columns)?, count))

@@ -4,27 +4,32 @@
 //! scans are asked for, some files ahead of the one whose result is read.
 
 use crate::bind::Binder;
+use crate::function::{self, Function};
 use crate::outcome::Outcome;
 use crate::partial::Partials;
 use crate::requests::{Answer, Requests};
 use crate::result::ResultStream;
 use crate::scan::Place;
 use crate::share::{FileOf, OtherColumns, Share};
+use crate::structures::{self, Structures};
 use crate::top::Top;
 use crate::union::Union;
 use arrow_array::RecordBatch;
 use arrow_ipc::reader::StreamReader;
 use arrow_schema::{DataType, Field, Schema};
+use diskside_child::MayMakeCode;
+use diskside_engine::columns::Outputs;
 use diskside_scan::{Failure, FailureKind, Frame, OneFile, Plan, Report, Several, To};
 use std::collections::VecDeque;
 
 /// Carries a plan out.
-pub(crate) fn run(several: Several, place: &Place) -> Result<Report, Failure> {
+pub(crate) fn run(several: Several, may_make_code: MayMakeCode, place: &Place) -> Result<Report, Failure> {
     let wrong = |what: &dyn std::fmt::Display| Failure {
         kind: FailureKind::Plan,
         message: format!("{}: {what}", several.name),
     };
     let plan = Plan::from_bytes(&several.plan).map_err(|error| wrong(&error))?;
+    let function = function::prepare(&plan, may_make_code, &several.name)?;
     let mut files = Vec::new();
     for _ in 0..several.files {
         match Frame::read(&mut std::io::stdin().lock(), To::Child) {
@@ -37,7 +42,10 @@ pub(crate) fn run(several: Several, place: &Place) -> Result<Report, Failure> {
     let (asked, requests) = Default::default();
     let mut scan = Scan { several: &several, files: &files, outcome, union, place, asked, requests, next: 0 };
     scan.learn_columns()?;
-    let goal = scan.goal()?;
+    let goal = match function.filter(|_| plan.gives_result()) {
+        Some(function) => scan.goal_of(function)?,
+        None => scan.goal()?,
+    };
     scan.put_together(goal)?;
     // The parent knows more of all those scans.
     Ok(Report::default())
@@ -66,8 +74,19 @@ struct Scan<'a> {
 
 /// What is put together.
 enum Goal {
-    Rows { names: Vec<String>, types: Vec<DataType>, top: Option<Top>, result: Box<ResultStream> },
+    Rows {
+        names: Vec<String>,
+        types: Vec<DataType>,
+        top: Option<Top>,
+        result: Box<ResultStream>,
+    },
     Groups(Partials),
+    /// Rows of a function's result, or what they are folded from.
+    Function {
+        function: Box<Function>,
+        structures: Structures,
+        result: Box<ResultStream>,
+    },
 }
 
 impl Scan<'_> {
@@ -107,13 +126,30 @@ impl Scan<'_> {
         self.union.add(file, &schema, self.files, self.outcome)
     }
 
+    /// What the plan comes to whose function gives a result.
+    fn goal_of(&self, mut function: Function) -> Result<Goal, Failure> {
+        let outcome = self.outcome;
+        self.check_filter(&mut Binder::new(outcome.name, &self.union.schema()))?;
+        let name = function.name().to_owned();
+        let structures = function.calls().result_schema().map_or_else(|| Err(String::new()), Structures::of);
+        let structures =
+            structures.map_err(|what| outcome.failure(FailureKind::Plan, format_args!("{name}: {what}")))?;
+        let result = outcome.arrow(ResultStream::new(structures.schema(), outcome.plan.compression))?;
+        Ok(Goal::Function { function: Box::new(function), structures, result: Box::new(result) })
+    }
+
+    fn check_filter(&self, binder: &mut Binder<'_>) -> Result<(), Failure> {
+        if let (Some(filter), false) = (&self.outcome.plan.filter, self.outcome.plan.conjuncts().is_empty()) {
+            binder.condition(filter)?;
+        }
+        Ok(())
+    }
+
     /// What the plan comes to, over the columns of all files.
     fn goal(&self) -> Result<Goal, Failure> {
         let (plan, schema) = (self.outcome.plan, self.union.schema());
         let mut binder = Binder::new(self.outcome.name, &schema);
-        if let (Some(filter), false) = (&plan.filter, plan.conjuncts().is_empty()) {
-            binder.condition(filter)?;
-        }
+        self.check_filter(&mut binder)?;
         if plan.aggregates() {
             return Partials::new(&schema, self.outcome).map(Goal::Groups);
         }
@@ -162,16 +198,23 @@ impl Scan<'_> {
                 self.columns_of(asked)?;
                 continue;
             }
+            let file = &self.files[asked.file].name;
             self.read(asked, |share, batch, other| {
                 let Some(share) = share else { return Ok(()) };
+                if let Goal::Function { function, structures, result } = &mut goal {
+                    return add_result(function, structures, result, &batch, outcome, file)
+                        .map_err(|of| of.unwrap_or_else(other));
+                }
                 let types = match &goal {
                     Goal::Rows { types, .. } => types.clone(),
                     Goal::Groups(partials) => partials.types.clone(),
+                    Goal::Function { .. } => Vec::new(),
                 };
                 for columns in share.columns(&batch, &types).map_err(|OtherColumns| other())? {
                     let (columns, rows) = columns.map_err(|OtherColumns| other())?;
                     match &mut goal {
                         Goal::Groups(partials) => partials.add(&columns, rows, outcome)?,
+                        Goal::Function { .. } => {}
                         Goal::Rows { top: Some(top), .. } => outcome.arrow(top.add(columns, rows))?,
                         Goal::Rows { result, .. } => {
                             let rows = usize::try_from(left).map_or(rows, |left| rows.min(left));
@@ -189,6 +232,13 @@ impl Scan<'_> {
         }
         let result = match goal {
             Goal::Groups(partials) => outcome.groups(partials.finish(outcome)?)?,
+            Goal::Function { mut function, structures, mut result } => {
+                let folded = function.calls().folded();
+                let wrong = |what| outcome.failure(FailureKind::Function, what);
+                let (columns, rows) = structures.rows(folded).map_err(wrong)?;
+                outcome.arrow(result.add(&columns, rows))?;
+                *result
+            }
             Goal::Rows { top, mut result, .. } => {
                 if let Some(top) = top {
                     let batch = outcome.arrow(top.finish())?;
@@ -205,6 +255,7 @@ impl Scan<'_> {
         match goal {
             Goal::Rows { names, .. } => of.rows(self.outcome.plan, names),
             Goal::Groups(partials) => of.groups(self.outcome.plan, partials),
+            Goal::Function { function, .. } => of.function(self.outcome.plan, function.outputs() == Outputs::Folded),
         }
     }
 
@@ -237,4 +288,29 @@ impl Scan<'_> {
         answer.finish()?;
         Ok(schema.as_ref().clone())
     }
+}
+
+/// Adds the result of a function over a file; `None` as error: it has other columns.
+fn add_result(
+    function: &mut Function,
+    structures: &Structures,
+    result: &mut ResultStream,
+    batch: &RecordBatch,
+    outcome: Outcome<'_>,
+    file: &str,
+) -> Result<(), Option<Failure>> {
+    if function.outputs() == Outputs::Concatenated {
+        let types = structures.schema().fields().iter().map(|field| field.data_type());
+        if !types.eq(batch.columns().iter().map(|column| column.data_type())) {
+            return Err(None);
+        }
+        return outcome.arrow(result.add(batch.columns(), batch.num_rows())).map_err(Some);
+    }
+    // A file without a row that is wanted gives nothing to fold.
+    for part in structures::partials(batch).ok_or(None)?.iter().flatten().filter(|part| !part.is_empty()) {
+        let message = |error| format!("{file}: its result: {error}");
+        let folded = function.calls().fold(part);
+        folded.map_err(|error| Some(Failure { kind: FailureKind::Function, message: message(error) }))?;
+    }
+    Ok(())
 }

@@ -9,7 +9,7 @@ use arrow_array::cast::AsArray as _;
 use arrow_array::types::Int64Type;
 use arrow_array::{Array as _, ArrayRef, RecordBatch};
 use arrow_schema::DataType;
-use diskside_scan::{Aggregate, AggregateKind, Expression, Literal, OneFile, Plan};
+use diskside_scan::{Aggregate, AggregateKind, Expression, Gives, Literal, OneFile, Plan};
 use std::sync::Arc;
 
 /// Rows of a file that has none of the wanted columns are made so many at a time.
@@ -59,7 +59,14 @@ impl FileOf<'_> {
         }
         let types = plan.types.iter().filter(|(name, _)| self.value(name).is_none()).cloned().collect();
         let filter = filter.filter(|filter| !filter.is_true());
-        Some(Plan { format: plan.format, types, filter, compression: plan.compression, ..Plan::default() })
+        Some(Plan {
+            format: plan.format,
+            types,
+            filter,
+            compression: plan.compression,
+            function: plan.function.clone(),
+            ..Plan::default()
+        })
     }
 
     /// Rows with these columns.
@@ -80,6 +87,14 @@ impl FileOf<'_> {
         of_file.order = plan.order.iter().filter(|order| self.value(&order.column).is_none()).cloned().collect();
         of_file.limit = plan.limit;
         Some(Share { plan: of_file, columns, kind: ShareKind::Rows })
+    }
+
+    /// What a function gives, or what that is folded from.
+    pub(crate) fn function(&self, plan: &Plan, is_folded: bool) -> Option<Share> {
+        let mut of_file = self.plan(plan)?;
+        let gives = if is_folded { Gives::Partial } else { Gives::Result };
+        of_file.function.iter_mut().for_each(|function| function.gives = gives);
+        Some(Share { plan: of_file, columns: Vec::new(), kind: ShareKind::Rows })
     }
 
     /// Groups.

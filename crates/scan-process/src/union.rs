@@ -123,7 +123,7 @@ impl Union {
 }
 
 fn named(plan: &Plan) -> Option<HashSet<String>> {
-    if plan.columns.is_empty() && !plan.aggregates() {
+    if plan.columns.is_empty() && !plan.aggregates() && !plan.gives_result() {
         return None;
     }
     let mut named: HashSet<String> = plan.columns.iter().chain(&plan.by).cloned().collect();

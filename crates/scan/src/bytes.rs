@@ -1,12 +1,15 @@
-//! A plan as bytes, version 1: little endian, canonical. One plan has one form, so equal plans are equal bytes, and what
+//! A plan as bytes: little endian, canonical. One plan has one form, so equal plans are equal bytes, and what
 //! does not have this form is refused: bytes come from anybody.
 //!
 //! Texts are a u32 length and UTF-8, lists a u32 count and their items, options a byte 0 or 1 before the value. Expressions
 //! begin with a byte that says which they are.
+//!
+//! A plan without a function is of version 1, one with a function of version 2: older servers refuse only the latter.
 
 use crate::plan::{
-    Aggregate, AggregateKind, Arithmetic, ColumnType, Comparison, Compression, DEPTH_MAX, Expression, Format,
-    GROUP_KEYS_MAX, Literal, ORDERED_ROWS_MAX, Order, Part, Plan,
+    ARGS_LEN_MAX, Aggregate, AggregateKind, Arithmetic, ColumnFunction, ColumnType, Comparison, Compression, DEPTH_MAX,
+    Expression, Format, GROUP_KEYS_MAX, Gives, Literal, NAME_LEN_MAX, OBJECT_LEN_MAX, ORDERED_ROWS_MAX, Order, Part,
+    Plan,
 };
 
 /// The most bytes of a plan.
@@ -16,6 +19,9 @@ pub(crate) const COLUMNS_MAX: usize = 16 << 10;
 /// The most expressions and values in a plan.
 const NODES_MAX: usize = 64 << 10;
 const VERSION: u16 = 1;
+const VERSION_WITH_FUNCTION: u16 = 2;
+/// How a plan is refused that is newer than who reads it.
+pub const UNKNOWN_VERSION: &str = "unknown version";
 
 /// Bytes that are not a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,7 +38,8 @@ impl Plan {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut to = Writer(Vec::new());
-        to.0.extend_from_slice(&VERSION.to_le_bytes());
+        let version = if self.function.is_some() { VERSION_WITH_FUNCTION } else { VERSION };
+        to.0.extend_from_slice(&version.to_le_bytes());
         to.format(self.format);
         to.list(&self.types, |to, (column, data_type)| {
             to.text(column);
@@ -54,6 +61,12 @@ impl Plan {
         });
         to.option(self.limit.as_ref(), |to, limit| to.0.extend_from_slice(&limit.to_le_bytes()));
         to.u8(self.compression as u8);
+        if let Some(function) = &self.function {
+            to.bytes(&function.object);
+            to.text(&function.name);
+            to.bytes(&function.args);
+            to.u8(function.gives as u8);
+        }
         to.0
     }
 
@@ -66,8 +79,9 @@ impl Plan {
         if bytes.len() > PLAN_LEN_MAX {
             return Err(from.wrong("it is too long"));
         }
-        if u16::from_le_bytes(from.take()?) != VERSION {
-            return Err(from.wrong("unknown version"));
+        let version = u16::from_le_bytes(from.take()?);
+        if !matches!(version, VERSION | VERSION_WITH_FUNCTION) {
+            return Err(from.wrong(UNKNOWN_VERSION));
         }
         let format = from.format()?;
         let types = from.list(COLUMNS_MAX, |from| Ok((from.text()?, from.column_type()?)))?;
@@ -84,18 +98,30 @@ impl Plan {
             1 => Compression::Lz4,
             _ => return Err(from.wrong("unknown compression")),
         };
+        let function = (version == VERSION_WITH_FUNCTION).then(|| from.function().map(Box::new)).transpose()?;
         if from.at != bytes.len() {
             return Err(from.wrong("bytes follow its end"));
         }
         if !order.is_empty() && limit.is_none_or(|limit| limit > ORDERED_ROWS_MAX) {
             return Err(from.wrong("only the first rows are sorted: it needs a limit of at most 65,536"));
         }
-        let plan = Self { format, types, part, columns, filter, aggregates, by, order, limit, compression };
+        let plan = Self { format, types, part, columns, filter, aggregates, by, order, limit, compression, function };
         if plan.aggregates() && !plan.columns.is_empty() {
             return Err(from.wrong("with aggregates the columns that go out are those that rows are grouped by"));
         }
         Ok(plan)
     }
+}
+
+/// The function of a plan that is still bytes, for who has to know whether it may run; `None`: the plan has none.
+///
+/// # Errors
+/// The bytes are not a plan.
+pub fn function_of(plan: &[u8]) -> Result<Option<ColumnFunction>, PlanError> {
+    if !plan.starts_with(&VERSION_WITH_FUNCTION.to_le_bytes()) {
+        return Ok(None);
+    }
+    Plan::from_bytes(plan).map(|plan| plan.function.map(|function| *function))
 }
 
 pub(crate) struct Writer(pub(crate) Vec<u8>);
@@ -105,13 +131,17 @@ impl Writer {
         self.0.push(value);
     }
 
+    fn bytes(&mut self, bytes: &[u8]) {
+        self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+        self.0.extend_from_slice(bytes);
+    }
+
     pub(crate) fn u32(&mut self, value: u32) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }
 
     pub(crate) fn text(&mut self, text: &str) {
-        self.u32(u32::try_from(text.len()).unwrap_or(u32::MAX));
-        self.0.extend_from_slice(text.as_bytes());
+        self.bytes(text.as_bytes());
     }
 
     pub(crate) fn list<T>(&mut self, items: &[T], write: impl Fn(&mut Self, &T)) {
@@ -312,6 +342,30 @@ impl<'a> Reader<'a> {
         (0..count).map(|_| read(self)).collect()
     }
 
+    fn function(&mut self) -> Result<ColumnFunction, PlanError> {
+        let object_len = self.u32()? as usize;
+        if object_len > OBJECT_LEN_MAX {
+            return Err(self.wrong("the object of a function has more than 256 KiB"));
+        }
+        let object = self.slice(object_len)?.to_vec();
+        let name = self.text()?;
+        if name.len() > NAME_LEN_MAX {
+            return Err(self.wrong("the name of a function is too long"));
+        }
+        let args_len = self.u32()? as usize;
+        if args_len > ARGS_LEN_MAX {
+            return Err(self.wrong("the arguments of a function have more than 64 KiB"));
+        }
+        let args = self.slice(args_len)?.to_vec();
+        let gives = match self.u8()? {
+            0 => Gives::Rows,
+            1 => Gives::Result,
+            2 => Gives::Partial,
+            _ => return Err(self.wrong("a function gives something unknown")),
+        };
+        Ok(ColumnFunction { object, name, args, gives })
+    }
+
     fn option<T>(&mut self, read: impl Fn(&mut Self) -> Result<T, PlanError>) -> Result<Option<T>, PlanError> {
         if self.flag()? { read(self).map(Some) } else { Ok(None) }
     }
@@ -506,6 +560,17 @@ mod tests {
     }
 
     prop_compose! {
+        fn function()(
+            object in prop::collection::vec(any::<u8>(), 0..40),
+            name in "[a-z_]{0,12}",
+            args in prop::collection::vec(any::<u8>(), 0..9),
+            gives in prop_oneof![Just(Gives::Rows), Just(Gives::Result), Just(Gives::Partial)],
+        ) -> ColumnFunction {
+            ColumnFunction { object, name, args, gives }
+        }
+    }
+
+    prop_compose! {
         fn plan()(
             format in format(),
             types in prop::collection::vec((".*", column_type()), 0..3),
@@ -517,6 +582,7 @@ mod tests {
             unsorted in prop::option::of(any::<u64>()),
             first_rows in 0..=ORDERED_ROWS_MAX,
             sums in prop::option::of(prop::collection::vec((expression(), ".*"), 1..3)),
+            function in prop::option::of(function().prop_map(Box::new)),
         ) -> Plan {
             let sum = |(input, name)| Aggregate { kind: AggregateKind::Sum, input: Some(input), name };
             let aggregates: Vec<_> = sums.into_iter().flatten().map(sum).collect();
@@ -524,7 +590,7 @@ mod tests {
             let order: Vec<_> = order.into_iter().map(|(column, is_descending)| Order { column, is_descending }).collect();
             let limit = if order.is_empty() { unsorted } else { Some(first_rows) };
             let (part, compression) = (Part { first, count }, Compression::Lz4);
-            Plan { format, types, part, columns, filter, aggregates, by, order, limit, compression }
+            Plan { format, types, part, columns, filter, aggregates, by, order, limit, compression, function }
         }
     }
 
@@ -548,6 +614,22 @@ mod tests {
                 prop_assert_eq!(read.to_bytes(), bytes);
             }
         }
+    }
+
+    /// A server from before functions must not take a plan for one without.
+    #[test]
+    fn a_function_is_bounded_and_of_a_version_that_older_servers_refuse() {
+        let read = |object_len, args_len| {
+            let (object, args) = (vec![0; object_len], vec![0; args_len]);
+            let function = Some(Box::new(ColumnFunction { object, name: "f".into(), args, gives: Gives::Rows }));
+            let bytes = Plan { function, ..Plan::default() }.to_bytes();
+            assert_eq!(bytes[..2], [2, 0]);
+            Plan::from_bytes(&bytes).map(|_| ()).map_err(|error| error.what)
+        };
+        assert_eq!(Plan::default().to_bytes()[..2], [1, 0]);
+        assert_eq!(read(OBJECT_LEN_MAX, ARGS_LEN_MAX), Ok(()));
+        assert_eq!(read(OBJECT_LEN_MAX + 1, 0), Err("the object of a function has more than 256 KiB"));
+        assert_eq!(read(0, ARGS_LEN_MAX + 1), Err("the arguments of a function have more than 64 KiB"));
     }
 
     #[test]

@@ -135,6 +135,8 @@ pub enum FailureKind {
     Reading,
     /// A defect of ours, or of what we use: a panic.
     Bug,
+    /// The function of the plan failed on the rows.
+    Function,
 }
 
 /// Why a scan ended without its result.
@@ -275,6 +277,7 @@ impl Frame {
                     3 => FailureKind::Memory,
                     4 => FailureKind::Reading,
                     5 => FailureKind::Bug,
+                    6 => FailureKind::Function,
                     _ => return None,
                 };
                 Self::Failed(Failure { kind, message: String::from_utf8_lossy(message).into_owned() })

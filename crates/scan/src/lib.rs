@@ -29,15 +29,15 @@ mod spare;
 mod text;
 mod to_child;
 
-pub use bytes::{PLAN_LEN_MAX, PlanError};
+pub use bytes::{PLAN_LEN_MAX, PlanError, UNKNOWN_VERSION, function_of};
 pub use frames::{
     Failure, FailureKind, Frame, FrameError, OUTPUT_LEN_MAX, READ_LEN_MAX, REPORT_LEN, ReadsBy, Report, Start, To,
 };
 pub use like::Pattern;
 pub use partitions::{PartitionError, Partitions};
 pub use plan::{
-    Aggregate, AggregateKind, Arithmetic, ColumnType, Comparison, Compression, Expression, Format, GROUP_KEYS_MAX,
-    Literal, ORDERED_ROWS_MAX, Order, Part, Plan,
+    ARGS_LEN_MAX, Aggregate, AggregateKind, Arithmetic, ColumnFunction, ColumnType, Comparison, Compression,
+    Expression, Format, GROUP_KEYS_MAX, Gives, Literal, OBJECT_LEN_MAX, ORDERED_ROWS_MAX, Order, Part, Plan,
 };
 pub use process::{Answer, Event, FormatJob, Program, ScanError, Scanning, Source};
 pub use several::{OneFile, Several};

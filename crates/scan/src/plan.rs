@@ -6,6 +6,12 @@ pub(crate) const DEPTH_MAX: usize = 64;
 pub const ORDERED_ROWS_MAX: u64 = 64 << 10;
 /// The most columns that rows are grouped by.
 pub const GROUP_KEYS_MAX: usize = 8;
+/// The most bytes of the object of a function.
+pub const OBJECT_LEN_MAX: usize = 256 << 10;
+/// The most bytes of its arguments.
+pub const ARGS_LEN_MAX: usize = 64 << 10;
+/// The most bytes of its name.
+pub(crate) const NAME_LEN_MAX: usize = 255;
 
 /// A scan of one file. Columns are named: which types they have is known when the file is read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -30,6 +36,32 @@ pub struct Plan {
     pub limit: Option<u64>,
     /// The compression of a result that travels; a scan on the host does not compress its result.
     pub compression: Compression,
+    /// A function over the columns of the rows that the filter takes.
+    pub function: Option<Box<ColumnFunction>>,
+}
+
+/// A function of kind `columns`. It selects rows, for what the rest of the plan does with them, or its output goes out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ColumnFunction {
+    /// The eBPF object that holds it.
+    pub object: Vec<u8>,
+    /// Its name; empty: the object holds no other.
+    pub name: String,
+    /// Its arguments, as it sees them.
+    pub args: Vec<u8>,
+    /// What it gives.
+    pub gives: Gives,
+}
+
+/// What a function over columns gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gives {
+    /// It selects rows.
+    Rows,
+    /// A result of its own goes out: structures as rows.
+    Result,
+    /// Its folded outputs go out as one value, to be folded with those over other files.
+    Partial,
 }
 
 /// What a file is.
@@ -215,6 +247,12 @@ impl Plan {
             Some(Expression::And(all)) => all,
             Some(one) => std::slice::from_ref(one),
         }
+    }
+
+    /// Whether a function gives its result instead of rows.
+    #[must_use]
+    pub fn gives_result(&self) -> bool {
+        self.function.as_ref().is_some_and(|function| function.gives != Gives::Rows)
     }
 
     /// Whether it gives sums instead of rows.

@@ -77,7 +77,7 @@ pub(super) fn session_failure(e: SessionError) -> Failure {
     let text = e.to_string();
     match e {
         _ if e.kind() == FailureKind::Cancelled => Failure::Interrupted(text),
-        SessionError::Late(_) | SessionError::Unread(_) => Failure::Function(text),
+        SessionError::Late(_) | SessionError::Unread(_) | SessionError::OnRows { .. } => Failure::Function(text),
         SessionError::Call(call) => call.into(),
         SessionError::Location(_)
         | SessionError::OutOfRange { .. }

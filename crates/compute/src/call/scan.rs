@@ -10,10 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diskside_engine::{ReadAt as _, Turns};
+use diskside_io::Errno;
 use diskside_nvme::Status;
 use diskside_rights::Access;
 use diskside_scan::{
     Answer, Event, FailureKind, PLAN_LEN_MAX, Program, ReadsBy, Report, SCAN_NAME, SCAN_PIND, ScanError, Source, Start,
+    function_of,
 };
 use diskside_wire::file::FileHandle;
 use diskside_wire::function::{Called, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Times, Trailer};
@@ -26,6 +28,7 @@ use crate::call::rights::of_service;
 use crate::call::spans;
 use crate::call::trailer::{self, micros};
 use crate::call::used::Used;
+use crate::program::credentials::{Credentials, why_refused};
 use crate::schedule::permits::Waited;
 use crate::schedule::quota::Holding;
 use crate::statistics::counters::FunctionId;
@@ -137,8 +140,9 @@ impl ScanJob {
         if self.control.cancel.is_cancelled() {
             return Err(Box::new(trailer::simple(Outcome::Cancelled, "the call was cancelled before it began")));
         }
+        let function = self.function()?;
         let export = self.context.files.used(self.plan.file, Access::Read).map(Used::Export);
-        let used = [Used::program(&of_service(SCAN_NAME))].into_iter().chain(export);
+        let used = [Used::program(&of_service(SCAN_NAME))].into_iter().chain(function).chain(export);
         self.control.uses(&self.context, used).map_err(|lost| Box::new(lost.trailer()))?;
         let file = self.context.files.source(self.plan.file).map_err(|error| Box::new(trailer::of_file(&error)))?;
         let descriptor = file.descriptor().map_err(|error| Box::new(trailer::of_file(&error)))?;
@@ -155,6 +159,26 @@ impl ScanJob {
         trailer.called = Some(Called { pieces: row_groups, input_bytes: report.read_len });
         trailer.output_bytes = Some(measured.sent);
         Ok(trailer)
+    }
+
+    /// The host's own function that is in the plan, if there is one: the host needs the right to run it that it would need to load it.
+    fn function(&self) -> Result<Option<Used>, Box<Trailer>> {
+        let refused = |errno: Errno, told: &str| {
+            let returned = -i64::from(errno.raw_os_error());
+            Box::new(Trailer { returned, ..trailer::simple(Outcome::Refused, told) })
+        };
+        let function =
+            function_of(&self.plan.request.args).map_err(|error| refused(Errno::INVAL, &error.to_string()))?;
+        let Some(function) = function else { return Ok(None) };
+        let credentials = Credentials::of(&function.object);
+        match why_refused(&credentials, &self.context.rights.now()) {
+            None => Ok(Some(Used::program(&credentials.program()))),
+            Some(told) => {
+                let sha256 = credentials.hex();
+                self.context.host.quota().deny(format_args!("to scan with program sha256:{sha256}"));
+                Err(refused(Errno::ACCESS, &told))
+            }
+        }
     }
 
     /// Has the file scanned, and sends the result.
@@ -283,6 +307,7 @@ impl ScanJob {
             ScanError::Failed(failure) => match failure.kind {
                 FailureKind::Plan => Trailer { returned: -EINVAL, ..simple(Outcome::Refused, failure.message) },
                 FailureKind::Unsupported | FailureKind::Memory => simple(Outcome::Refused, failure.message),
+                FailureKind::Function => simple(Outcome::Trap, failure.message),
                 FailureKind::File | FailureKind::Reading | FailureKind::Bug => simple(Outcome::Media, failure.message),
             },
             other => simple(Outcome::Media, other.to_string()),

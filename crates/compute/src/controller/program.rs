@@ -1,6 +1,5 @@
 //! Programs and layouts of a controller: how they come, are verified and are prepared for calls.
 
-use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError};
@@ -10,7 +9,7 @@ use diskside_engine::{CallError, TierError, Turns};
 use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
-use diskside_rights::{Access, Program, Rights, Scarce};
+use diskside_rights::{Access, Scarce};
 use diskside_wire::function::{
     Class, FUNCTION_VERSION, FunctionCommand, FunctionKind, FunctionRequest, LayoutAction, LayoutRequest, WAIT_MAX_MS,
 };
@@ -22,6 +21,7 @@ use crate::call::prepared::Prepared;
 use crate::call::tags::{Effect, Waiter};
 use crate::environment::Environment;
 use crate::limits::PREPARED_MAX;
+use crate::program::credentials::why_refused;
 use crate::program::slot::Unverified;
 use crate::reactors::Name;
 use crate::schedule::pool::WorkClass;
@@ -170,7 +170,7 @@ impl Association {
         }
         let loaded = programs.load((&host.nqn, host.quota()), self.id, sqe, data).map_err(refuse)?;
         // Before anything of it is read.
-        match loaded.as_ref().and_then(|unverified| why_refused(unverified, &rights)) {
+        match loaded.as_ref().and_then(|unverified| why_refused(&unverified.credentials(), &rights)) {
             Some(told) => {
                 let refused = loaded.expect("it was just looked at");
                 self.context.tell_loaded(Some(refused.sha256()), refused.len_bytes(), Some(&told));
@@ -227,28 +227,3 @@ const NO_PROGRAMS: &str =
 
 /// How long a load or a prepare waits for compilers that work for other hosts.
 const COMPILE_WAIT_MAX: Duration = Duration::from_secs(60);
-
-/// Why this host may not have this program; `None`: it may.
-fn why_refused(program: &Unverified, rights: &Rights) -> Option<Cow<'static, str>> {
-    let Ok(signer) = program.signer() else {
-        return Some("the program was changed after it was signed: sign it again (diskside sign)".into());
-    };
-    let (sha256, signer) = (program.sha256(), signer.map(|signer| signer.0));
-    let credentials = Program { shipped: None, sha256: &sha256, signer: signer.as_ref() };
-    match rights.lacks_signature(&credentials) {
-        true if signer.is_none() => {
-            Some("this target takes signed programs alone, and nobody signed this one (diskside sign)".into())
-        }
-        true => Some(
-            "this target does not know who signed this program: its operator names signers (security.require_signed_by)".into(),
-        ),
-        false if rights.may_run(&credentials) => None,
-        // The host has the program, and its operator the grants: this is all that one has to tell the other.
-        false => {
-            let hex: String = sha256.iter().map(|byte| format!("{byte:02x}")).collect();
-            Some(
-                format!("this host may not run this program; a [[grant]] with functions = [\"sha256:{hex}\"] would let it").into(),
-            )
-        }
-    }
-}

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use diskside_keys::{BadSignature, Signer, signer_of};
 use sha2::{Digest as _, Sha256};
 
+use crate::program::credentials::Credentials;
 use crate::program::loaded::LoadedProgram;
 use crate::program::usage::Usage;
 
@@ -70,9 +70,9 @@ impl Unverified {
         Sha256::digest(&self.object).into()
     }
 
-    /// Who signed it, if anybody did.
-    pub(crate) fn signer(&self) -> Result<Option<Signer>, BadSignature> {
-        signer_of(&self.object)
+    /// The facts that decide whether it may be run.
+    pub(crate) fn credentials(&self) -> Credentials {
+        Credentials::of(&self.object)
     }
 
     /// Where it is loaded.

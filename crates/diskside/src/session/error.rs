@@ -58,6 +58,14 @@ pub enum SessionError {
         /// Why.
         source: FunctionError,
     },
+    /// The function of a scan failed on the rows of a file.
+    #[error("{name}: {why}")]
+    OnRows {
+        /// Which file, or how messages call several.
+        name: String,
+        /// Where, and why.
+        why: String,
+    },
     /// The function failed on this machine.
     #[error(transparent)]
     Call(#[from] CallError),
@@ -187,6 +195,7 @@ impl SessionError {
             Self::Late(_) | Self::Unread(_) => FailureKind::Deadline,
             Self::Traversal { kind, .. } => *kind,
             Self::Call(error) => kind_of_call(error),
+            Self::OnRows { .. } => FailureKind::Trap,
             Self::Device { source: FunctionError::Failed(trailer), .. } => match trailer.outcome {
                 Outcome::Trap => FailureKind::Trap,
                 Outcome::Budget => FailureKind::Budget,
@@ -346,6 +355,7 @@ impl From<SessionError> for io::Error {
             | SessionError::OtherResult(_)
             | SessionError::Traversal { .. }
             | SessionError::Call(_)
+            | SessionError::OnRows { .. }
             | SessionError::Changed(_)
             | SessionError::Cancelled(_)
             | SessionError::Late(_)

@@ -21,8 +21,8 @@ use diskside_io::request::{AsyncIo, Request, run_here};
 use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{
-    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadsBy, Report,
-    SCAN_PIND, ScanError, Scanning, Source, Start,
+    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadsBy,
+    Report, SCAN_PIND, ScanError, Scanning, Source, Start, UNKNOWN_VERSION,
 };
 use diskside_trace::{Side as SpanSide, Span};
 use diskside_wire::function::{Outcome, Times, TraceContext, Trailer};
@@ -34,8 +34,12 @@ use std::time::{Duration, Instant};
 
 /// A server's return value for a plan that does not fit the file: `-EINVAL`.
 const MISFIT: i64 = -22;
+/// A server's return value for a function that the host may not run there: `-EACCES`.
+const DENIED: i64 = -13;
 /// Memory of a scan here.
 const MEMORY_LEN: u64 = 2 << 30;
+/// What to do about a server that does not run a function.
+const ELSEWHERE: &str = "; --place host runs it on this machine";
 /// Why a scan is not at the server.
 const MISSING: &str = "the server does not scan";
 
@@ -165,7 +169,7 @@ impl File {
         let done = match done {
             // Before anything ran.
             Err(error) if side == Side::Device && options.place == Where::Auto && is_missing(&error) => {
-                (side, why) = (Side::Host, MISSING.into());
+                (side, why) = (Side::Host, why_missing(&error));
                 scan.here(&mut counted)?
             }
             done => done?,
@@ -232,6 +236,20 @@ impl Scan<'_> {
         let failed = |error: FunctionError| {
             let known = remote.path().escape_ascii().to_string();
             match error.trailer() {
+                Some(Trailer { outcome: Outcome::Refused, returned: MISFIT, message, .. })
+                    if plan.function.is_some() && message.ends_with(UNKNOWN_VERSION) =>
+                {
+                    self.without_functions("the server is too old for functions over columns")
+                }
+                Some(Trailer { outcome: Outcome::Refused, returned: DENIED, message, .. })
+                    if plan.function.is_some() =>
+                {
+                    self.without_functions(&format!("the server refuses the function: {message}"))
+                }
+                Some(Trailer { outcome: Outcome::Trap, message, .. }) if plan.function.is_some() => {
+                    let why = message.strip_prefix(&format!("{known}: ")).unwrap_or(message).to_owned();
+                    SessionError::OnRows { name: self.name().to_owned(), why }
+                }
                 // The plan does not fit the file, wherever it is carried out.
                 Some(Trailer { outcome: Outcome::Refused, returned: MISFIT, message, .. }) => {
                     let why = message.strip_prefix(&format!("{known}: ")).unwrap_or(message).to_owned();
@@ -270,6 +288,12 @@ impl Scan<'_> {
         running.note_wait(waited, report.rows_read / decide::TURN_ROWS + 1);
         let (moved_bytes, result_bytes) = (stream.wire_bytes(), out.count);
         Ok(Done { report, moved_bytes, result_bytes, times, begin: Duration::ZERO })
+    }
+
+    /// The error of a server that does not run the plan's function.
+    fn without_functions(&self, why: &str) -> SessionError {
+        let why = format!("{why}{ELSEWHERE}");
+        SessionError::NoDevice { name: self.name().to_owned(), why }
     }
 
     fn here(&self, out: &mut Counted<'_>) -> Result<Done, SessionError> {
@@ -373,6 +397,9 @@ fn scan_error(name: &str, error: ScanError) -> SessionError {
         ScanError::Failed(failure) if failure.kind == FailureKind::Plan => {
             SessionError::Input { why: told(&failure.message), name }
         }
+        ScanError::Failed(failure) if failure.kind == FailureKind::Function => {
+            SessionError::OnRows { why: told(&failure.message), name }
+        }
         ScanError::Failed(failure) => SessionError::file(&name, std::io::Error::other(told(&failure.message))),
         other => SessionError::file(&name, std::io::Error::other(other.to_string())),
     }
@@ -388,13 +415,23 @@ fn version(of: &std::fs::Metadata) -> [u64; 5] {
 fn counting(plan: &Plan) -> Plan {
     let aggregate = Aggregate { kind: AggregateKind::Count, input: None, name: "rows".into() };
     let (format, types, filter) = (plan.format, plan.types.clone(), plan.filter.clone());
-    Plan { format, types, filter, aggregates: vec![aggregate], ..Plan::default() }
+    let function = plan.function.clone().filter(|_| !plan.gives_result());
+    Plan { format, types, filter, function, aggregates: vec![aggregate], ..Plan::default() }
 }
 
 /// Whether a server says that it has no such service.
 fn is_missing(error: &SessionError) -> bool {
     let missing = [Status::INVALID_PROGRAM_INDEX, Status::NO_PROGRAM, Status::FUNCTION_NOT_FOUND];
-    error.function().is_some_and(|error| missing.iter().any(|status| error.is_status(*status)))
+    matches!(error, SessionError::NoDevice { .. })
+        || error.function().is_some_and(|error| missing.iter().any(|status| error.is_status(*status)))
+}
+
+/// What a server says instead, in short.
+fn why_missing(error: &SessionError) -> String {
+    match error {
+        SessionError::NoDevice { why, .. } => why.strip_suffix(ELSEWHERE).unwrap_or(why).to_owned(),
+        _ => MISSING.into(),
+    }
 }
 
 /// What is read for a scan here.

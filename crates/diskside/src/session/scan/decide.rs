@@ -9,7 +9,7 @@ use super::super::learnt::Subject;
 use super::super::place::{Place, Remote};
 use super::super::run::Where;
 use super::super::{Session, error::SessionError};
-use super::{Counted, Done, Scan, counting, is_missing};
+use super::{Counted, Done, Scan, counting, is_missing, why_missing};
 use diskside_dispatch::{Conditions, Observation, PairId, Request, Side};
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{Part, Plan, Report};
@@ -79,9 +79,11 @@ impl Scan<'_> {
     }
 
     fn by_rule(&self) -> Result<Choice, SessionError> {
-        if self.plan.aggregates() || self.plan.limit.is_some() {
+        if self.plan.gives_result() {
+            Ok(Choice::new(Side::Device, "what the function gives is little"))
+        } else if self.plan.aggregates() || self.plan.limit.is_some() {
             Ok(Choice::new(Side::Device, "sums and first rows are few"))
-        } else if self.plan.filter.is_none() {
+        } else if self.plan.filter.is_none() && self.plan.function.is_none() {
             Ok(Choice::new(Side::Host, "all rows are wanted"))
         } else {
             self.sampled()
@@ -92,7 +94,7 @@ impl Scan<'_> {
         let plan = Plan { part: Part { first: 0, count: 1 }, ..counting(self.plan) };
         let sample = self.at_server(&plan, &mut Counted { out: &mut std::io::sink(), count: 0 });
         let report = match sample {
-            Err(error) if is_missing(&error) => return Ok(Choice::new(Side::Host, super::MISSING)),
+            Err(error) if is_missing(&error) => return Ok(Choice::new(Side::Host, why_missing(&error))),
             sample => sample?.report,
         };
         let (rows, of) = (report.rows_selected, report.rows_read);
@@ -135,9 +137,10 @@ impl Scan<'_> {
         Some(Choice { side, why: decision.to_string(), probe })
     }
 
-    /// The first rows of a file take a time that says nothing of the rest.
+    /// The first rows of a file, or a part of it, take a time that says nothing of the rest.
     fn is_measured(&self) -> bool {
-        self.plan.limit.is_none() || !self.plan.order.is_empty() || self.plan.aggregates()
+        let is_whole = self.plan.part == Part::default();
+        is_whole && (self.plan.limit.is_none() || !self.plan.order.is_empty() || self.plan.aggregates())
     }
 
     /// Takes note of what a scan took, or a part of one: `part` is its share of the whole.
