@@ -44,6 +44,7 @@ pub mod session;
 pub use diskside_compile as compile;
 pub use diskside_compile::CompileError;
 pub use diskside_dispatch as dispatch;
+pub use diskside_engine::columns;
 pub use diskside_engine::kernel;
 pub use diskside_engine::pieces::PIECE_LEN_MAX;
 pub use diskside_engine::traverse;

@@ -75,6 +75,18 @@ pub(crate) fn resolve_object(engine: &Engine, what: impl AsRef<OsStr>) -> Result
     }
 }
 
+/// Finds and loads a function over columns, with the bytes of its object: `FILE.o[:NAME]` or `FILE.c[:NAME]`.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn resolve_columns(engine: &Engine, what: impl AsRef<OsStr>) -> Result<(Vec<u8>, Function), ResolveError> {
+    let object = object(what)?;
+    match engine.load_columns(&object.bytes, object.function.as_deref()) {
+        Ok(function) => Ok((object.bytes, function)),
+        Err(source) => Err(ResolveError::Load { what: object.what, source }),
+    }
+}
+
 /// The function of this kind that a file of raw bytecode is, as an object that any target loads.
 pub(crate) fn resolve_raw(engine: &Engine, path: &Path, kind: Kind) -> Result<(Vec<u8>, Function), ResolveError> {
     let code = std::fs::read(path).map_err(|source| ResolveError::Read { path: path.to_owned(), source })?;

@@ -3,19 +3,20 @@
 mod files;
 
 use super::near::explain_session;
-use super::run::state_directory;
+use super::run::{encode_args, state_directory};
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
 use crate::interrupt::cancel_on_signal;
 use crate::output::{self, answered_document, bytes, duration, say};
 use clap::{Args, ValueEnum};
+use diskside::columns::{Outputs, outputs_of};
 use diskside::outfile::{Destination, OutFile};
 use diskside::scan::{
-    Aggregate, ColumnType, Compression, Expression, FormatError, FormatJob, Order, Part, Plan, Program,
-    parse_aggregates, parse_columns, parse_filter, parse_format, parse_order, parse_types,
+    Aggregate, ColumnFunction, ColumnType, Compression, Expression, FormatError, FormatJob, Gives, Order, Part, Plan,
+    Program, parse_aggregates, parse_columns, parse_filter, parse_format, parse_order, parse_types,
 };
 use diskside::session::{OpenMode, ScanOptions, Scanned, Session, SessionError, SessionOptions, Side, Where};
-use diskside::{CallError, Location, scan};
+use diskside::{CallError, Engine, Location, scan};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Write};
@@ -53,6 +54,13 @@ pub(crate) struct Scan {
     /// Columns of the result that its rows are sorted by, such as 'price desc, name'; it takes --limit
     #[arg(long, value_name = "COLUMNS", requires = "limit")]
     order: Option<String>,
+    /// A function of kind columns, over the rows that --where takes: an object (mine.bpf.o) or C source (mine.bpf.c), with
+    /// :NAME if it holds several. It selects rows (DS_SELECT), or its result is printed instead of rows
+    #[arg(long, value_name = "FUNCTION")]
+    function: Option<OsString>,
+    /// An argument of the function; once for each
+    #[arg(long = "arg", value_name = "NAME=VALUE", requires = "function")]
+    args: Vec<String>,
     /// Format of the file [default: by its first and last bytes, or its name]
     #[arg(long, value_enum, value_name = "FORMAT")]
     input: Option<Input>,
@@ -236,6 +244,7 @@ impl Scan {
             by: columns("--by", &self.by)?,
             limit: self.limit,
             part: self.row_groups.unwrap_or_default(),
+            function: self.column_function()?.map(Box::new),
             compression: Compression::Lz4,
         };
         // What a server would say of it is said before one is asked.
@@ -243,6 +252,32 @@ impl Scan {
             Ok(plan) => Ok(plan),
             Err(error) => Err(Failure::Usage(format!("this scan is not possible: {}", error.what))),
         }
+    }
+
+    fn column_function(&self) -> Result<Option<ColumnFunction>, Failure> {
+        let Some(what) = &self.function else { return Ok(None) };
+        let engine = Engine::new(diskside::helpers());
+        let (object, function) = diskside::library::resolve_columns(&engine, what)?;
+        let gives = match outputs_of(&function).map_err(|error| Failure::Load(error.to_string()))? {
+            Outputs::Selection => Gives::Rows,
+            Outputs::Folded | Outputs::Concatenated => Gives::Result,
+        };
+        let rows_option = [
+            ("--columns", self.columns.is_some()),
+            ("--aggregate", self.aggregates.is_some()),
+            ("--by", self.by.is_some()),
+            ("--order", self.order.is_some()),
+            ("--limit", self.limit.is_some()),
+        ];
+        if let (Gives::Result, Some((option, _))) = (gives, rows_option.iter().find(|(_, is_given)| *is_given)) {
+            let told =
+                format!("{option} is about rows, and {} gives a result of its own (docs/scan.md)", function.name());
+            return Err(Failure::Usage(told));
+        }
+        let usage = format!("diskside scan FILE --function {}", what.display());
+        let no_line = || Err(Failure::Usage("a function over columns takes no line with their names".into()));
+        let args = encode_args(&function, &self.args, &usage, no_line)?;
+        Ok(Some(ColumnFunction { object, name: function.name().to_owned(), args, gives }))
     }
 
     fn format_of_file(&self, name: &[u8]) -> Result<scan::Format, Failure> {
