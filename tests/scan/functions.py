@@ -96,6 +96,9 @@ def check(diskside, server, rng, table, rows_of):
     lineitem = server.directory / "lineitem.parquet"
     for place in PLACES:
         run.compare(REVENUE, lineitem, place, YEAR, f"select sum(l_extendedprice * l_discount), count(*) from '{lineitem}' where {Q6}")
+    for path, options in run.other_formats(lineitem):
+        for place in PLACES:
+            run.compare(REVENUE, path, place, YEAR + options, f"select sum(l_extendedprice * l_discount), count(*) from '{lineitem}' where {Q6}")
     documented = server.directory / "air.bpf.c"
     documented.write_text((ROOT / "docs" / "scan.md").read_text().split("```c\n")[1].split("```")[0])
     air = "l_shipmode = 'AIR' and l_quantity < 24 and l_shipdate >= date '1994-01-01'"
@@ -103,7 +106,7 @@ def check(diskside, server, rng, table, rows_of):
     run.compare(documented, lineitem, "device", ["--arg", "below=2400", "--where", "l_shipdate >= date '1994-01-01'"], sums)
     one, several = run.tables(rng, table)
     for path, options in one + several:
-        source = f"'{path}'" if path.suffix == ".parquet" else f"read_parquet('{path}/*.parquet')"
+        source = f"'{one[0][0]}'" if (path, options) in one else f"read_parquet('{path}/*.parquet')"
         for place in PLACES:
             run.compare(run.source("summed", SUMMED), path, place, options, SUMMED_SQL.format(source))
             where = ["--where", "sorted >= 700 and kind is not null"]
@@ -146,7 +149,20 @@ class Run:
             pq.write_table(found.slice(first, count), several / f"part{number}.parquet", row_group_size=700)
         empty = self.server.directory / "empty.parquet"
         pq.write_table(found.slice(0, 0), empty)
-        return [(one, [])], [(several, [])]
+        arrow = one.with_suffix(".arrow")
+        with pa.ipc.new_file(arrow, found.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")) as writer:
+            writer.write_table(found, max_chunksize=11_000)
+        return [(one, []), (arrow, [])], [(several, [])]
+
+    def other_formats(self, path):
+        """The same table as Arrow and as CSV, and the options that they take."""
+        found = pq.read_table(path)
+        arrow, text = path.with_suffix(".arrow"), path.with_suffix(".csv")
+        with pa.ipc.new_file(arrow, found.schema) as writer:
+            writer.write_table(found, max_chunksize=9000)
+        duckdb.sql(f"copy (from '{path}') to '{text}' (header)")
+        decimals = ", ".join(f"{name} decimal(15, 2)" for name in ["l_quantity", "l_extendedprice", "l_discount"])
+        return [(arrow, []), (text, ["--types", decimals])]
 
     def compare(self, function, path, place, options, query):
         """The same rows as DuckDB's."""

@@ -78,6 +78,7 @@ impl Wanted {
             order: parsed("order", self.order.as_deref(), parse_order)?.unwrap_or_default(),
             limit: self.limit,
             compression: Compression::Lz4,
+            ..Plan::default()
         };
         // What a server would say of it is said before one is asked.
         Plan::from_bytes(&plan.to_bytes()).map_err(|error| wrong("this scan is not possible", &error.what))

@@ -3,6 +3,7 @@
 use crate::bind::Binder;
 use crate::lines::type_name;
 use arrow_array::cast::AsArray as _;
+use arrow_array::types::Decimal128Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, StringArray};
 use arrow_buffer::Buffer;
 use arrow_schema::{DataType, Schema};
@@ -154,7 +155,13 @@ impl Function {
                 )));
             }
             match field.kind {
-                ColumnKind::Values(_) => buffers.push(values(array)),
+                ColumnKind::Values(_) => {
+                    let values = values(array).ok_or_else(|| Wrong {
+                        kind: FailureKind::File,
+                        what: format!("column `{column}` has a decimal of more digits than its type"),
+                    })?;
+                    buffers.push(values);
+                }
                 ColumnKind::Validity => {
                     buffers.push(Buffer::from_iter((0..rows).map(|row| u8::from(array.is_valid(row)))));
                 }
@@ -203,7 +210,8 @@ fn value_of(data_type: &DataType) -> Option<(ArgType, &'static str)> {
         | DataType::Timestamp(..)
         | DataType::Time64(_)
         | DataType::Duration(_)
-        | DataType::Decimal64(..) => (ArgType::I64, "const __s64"),
+        | DataType::Decimal64(..)
+        | DataType::Decimal128(..=18, _) => (ArgType::I64, "const __s64"),
         DataType::UInt64 => (ArgType::U64, "const __u64"),
         DataType::Float32 => (ArgType::F32, "const float"),
         DataType::Float64 => (ArgType::F64, "const double"),
@@ -225,7 +233,9 @@ fn declared(data_type: &DataType) -> String {
 
 fn scale_of(data_type: &DataType) -> Option<u8> {
     match data_type {
-        DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale) => u8::try_from(*scale).ok(),
+        DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale) | DataType::Decimal128(_, scale) => {
+            u8::try_from(*scale).ok()
+        }
         _ => None,
     }
 }
@@ -234,13 +244,18 @@ fn is_text(data_type: &DataType) -> bool {
     matches!(data_type, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View)
 }
 
-/// The values of numbers as they are in memory; those behind NULL are of no meaning.
-fn values(array: &ArrayRef) -> Buffer {
+/// The values of numbers as they are in memory, decimals in 64 bits; those behind NULL are of no meaning. `None`: a decimal does
+/// not fit.
+fn values(array: &ArrayRef) -> Option<Buffer> {
     if let Some(booleans) = array.as_boolean_opt() {
-        return booleans.values().iter().map(u8::from).collect();
+        return Some(booleans.values().iter().map(u8::from).collect());
+    }
+    if let Some(decimals) = array.as_primitive_opt::<Decimal128Type>() {
+        let narrow = |digits: Option<i128>| i64::try_from(digits.unwrap_or_default()).ok();
+        return decimals.iter().map(narrow).collect::<Option<Vec<i64>>>().map(Buffer::from_vec);
     }
     let (data, width) = (array.to_data(), array.data_type().primitive_width().expect("checked: it is a number"));
-    data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width)
+    Some(data.buffers()[0].slice_with_length(data.offset() * width, data.len() * width))
 }
 
 fn strings(array: &ArrayRef) -> Box<dyn Iterator<Item = Option<&str>> + '_> {
