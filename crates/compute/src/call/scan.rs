@@ -128,7 +128,14 @@ impl ScanJob {
         if watch.wants() {
             let failed = (trailer.outcome != Outcome::Ok).then_some(&*trailer.message);
             let (bytes, run_us) = (trailer.media_read, trailer.times.run_us.into());
-            let ran = ProgramEvent::Ran { sha256: [0; 32], function: SCAN_NAME, calls: None, bytes, run_us, failed };
+            let ran = ProgramEvent::Ran {
+                sha256: measured.sha256.unwrap_or_default(),
+                function: SCAN_NAME,
+                calls: None,
+                bytes,
+                run_us,
+                failed,
+            };
             watch.program(&self.context.host.nqn, ran);
         }
         let Self { events, tag, .. } = self;
@@ -141,6 +148,8 @@ impl ScanJob {
             return Err(Box::new(trailer::simple(Outcome::Cancelled, "the call was cancelled before it began")));
         }
         let function = self.function()?;
+        measured.sha256 = function.as_ref().map(|function| function.sha256);
+        let function = function.map(|function| Used::program(&function.program()));
         let export = self.context.files.used(self.plan.file, Access::Read).map(Used::Export);
         let used = [Used::program(&of_service(SCAN_NAME))].into_iter().chain(function).chain(export);
         self.control.uses(&self.context, used).map_err(|lost| Box::new(lost.trailer()))?;
@@ -162,7 +171,7 @@ impl ScanJob {
     }
 
     /// The host's own function that is in the plan, if there is one: the host needs the right to run it that it would need to load it.
-    fn function(&self) -> Result<Option<Used>, Box<Trailer>> {
+    fn function(&self) -> Result<Option<Credentials>, Box<Trailer>> {
         let refused = |errno: Errno, told: &str| {
             let returned = -i64::from(errno.raw_os_error());
             Box::new(Trailer { returned, ..trailer::simple(Outcome::Refused, told) })
@@ -172,7 +181,7 @@ impl ScanJob {
         let Some(function) = function else { return Ok(None) };
         let credentials = Credentials::of(&function.object);
         match why_refused(&credentials, &self.context.rights.now()) {
-            None => Ok(Some(Used::program(&credentials.program()))),
+            None => Ok(Some(credentials)),
             Some(told) => {
                 let sha256 = credentials.hex();
                 self.context.host.quota().deny(format_args!("to scan with program sha256:{sha256}"));
@@ -333,6 +342,8 @@ struct Measured {
     running: Duration,
     sent: u64,
     sending: Duration,
+    /// The host's own function in it, if it has one.
+    sha256: Option<[u8; 32]>,
 }
 
 impl fmt::Debug for ScanJob {
