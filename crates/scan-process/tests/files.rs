@@ -2,14 +2,16 @@
 
 use arrow_array::{ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray};
 use diskside_scan::{
-    Aggregate, AggregateKind, Event, Expression, FailureKind, Plan, Program, ReadsBy, Report, ScanError, Source, Start,
-    parse_aggregates, parse_filter,
+    Aggregate, AggregateKind, ColumnFunction, Event, Expression, FailureKind, Gives, Plan, Program, ReadsBy, Report,
+    ScanError, Source, Start, parse_aggregates, parse_filter,
 };
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use std::fs::File;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -358,4 +360,59 @@ fn groups_have_their_share_of_the_memory() {
         ..plan
     };
     assert_eq!(scan(&file, &few).unwrap().1.rows_selected, 1);
+}
+
+/// A function that sums up `a`, as an object.
+fn sum_of_a() -> Vec<u8> {
+    let source = "#include \"diskside.h\"\nstruct sum { __s64 a; };\nstruct rows { const __s64 *a; };\n\
+        SEC(\"columns/sum\") __s64 sum(struct sum *out, const struct rows *in, __u64 rows, const void *args, \
+        const struct ds_call *call) { for (__u64 i = 0; i < rows; i++) out->a += in->a[i]; return 8; }\n\
+        SEC(\"combine/sum\") __s64 fold(struct sum *acc, __u64 acc_len, __u64 cap, const struct sum *part, __u64 part_len) \
+        { acc->a += part->a; return 8; }\n";
+    let clang = ["clang-19", "clang"].into_iter().find(|name| Command::new(name).arg("--version").output().is_ok());
+    let mut child = Command::new(clang.expect("clang is on the path: install the package `clang`"))
+        .args(["-target", "bpf", "-mcpu=v3", "-O2", "-g", "-x", "c", "-c", "-", "-o", "-", "-I"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../abi/include"))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(source.as_bytes()).unwrap();
+    child.wait_with_output().unwrap().stdout
+}
+
+fn with_function(object: Vec<u8>, gives: Gives) -> Plan {
+    let function = ColumnFunction { object, name: String::new(), args: Vec::new(), gives };
+    Plan { function: Some(Box::new(function)), ..Plan::default() }
+}
+
+/// The object of a function comes from a host, whom nobody trusts: it may be anything.
+#[test]
+fn a_damaged_object_ends_its_scan_with_a_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = small(directory.path());
+    let object = sum_of_a();
+    let (result, report) = scan(&file, &with_function(object.clone(), Gives::Result)).unwrap();
+    assert_eq!((result.is_empty(), report.rows_selected), (false, 4000));
+    for gives in [Gives::Rows, Gives::Partial, Gives::Result] {
+        let of_rows = Plan { limit: Some(1), ..with_function(object.clone(), gives) };
+        let refused = scan(&file, &of_rows).unwrap_err();
+        assert!(matches!(&refused, ScanError::Failed(of) if of.kind == FailureKind::Plan), "{refused}");
+    }
+    let mut random = fastrand::Rng::with_seed(7);
+    for _ in 0..150 {
+        let mut changed = object.clone();
+        for _ in 0..random.usize(1..4) {
+            let at = random.usize(..changed.len());
+            changed[at] = random.u8(..);
+        }
+        match scan(&file, &with_function(changed, Gives::Result)) {
+            Ok(_) => {}
+            Err(ScanError::Failed(failure)) => {
+                let kinds = [FailureKind::Plan, FailureKind::Function];
+                assert!(kinds.contains(&failure.kind) && failure.message.starts_with("the file: "), "{failure:?}");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
 }
