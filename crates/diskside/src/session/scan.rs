@@ -21,8 +21,8 @@ use diskside_io::request::{AsyncIo, Request, run_here};
 use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{
-    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadsBy,
-    Report, SCAN_PIND, ScanError, Scanning, Source, Start, UNKNOWN_VERSION,
+    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadsBy, Report,
+    SCAN_PIND, ScanError, Scanning, Source, Start, UNKNOWN_VERSION,
 };
 use diskside_trace::{Side as SpanSide, Span};
 use diskside_wire::function::{Outcome, Times, TraceContext, Trailer};
