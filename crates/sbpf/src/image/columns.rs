@@ -1,94 +1,20 @@
 //! The columns that a program of kind `columns` reads: the members of the structure that its second parameter points to.
 
-use super::ArgType;
 use super::args::{number, parse_scale};
 use super::btf::{Btf, Member, Type, kind};
 use super::elf::limit;
 use super::error::ImageError;
+use super::schema::{ArgType, COLUMN_BUFFERS_MAX, ColumnField, ColumnKind, ColumnSchema};
 
-/// Most buffers of a call: each is a region of its own.
-pub const COLUMN_BUFFERS_MAX: usize = 64;
 /// The parameter whose type has the columns.
 const PARAM: usize = 1;
 /// The end of the name of the member that has the validity of a column.
 const VALIDITY: &str = "__valid";
-const POINTER_LEN: u32 = 8;
 /// Most bytes of the structure.
 const STRUCTURE_LEN_MAX: usize = 4096;
 /// The structures of the header: texts, and texts by their number in a list of different ones.
-const TEXT: (&str, u32) = ("ds_utf8", 16);
-const DICTIONARY: (&str, u32) = ("ds_dict", 32);
-
-/// The columns of a program.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ColumnSchema {
-    /// Name of the structure.
-    pub name: String,
-    /// Its size in bytes.
-    pub len_bytes: u32,
-    /// Its members, in order of offset.
-    pub fields: Vec<ColumnField>,
-}
-
-/// A member: the values of a column, or which of them are there.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ColumnField {
-    /// The name of the column.
-    pub column: String,
-    /// Offset in bytes.
-    pub offset: u32,
-    /// The part of the column that it has.
-    pub kind: ColumnKind,
-    /// Digits behind the point that the column must have, from `btf_decl_tag("decimal:…")`.
-    pub scale: Option<u8>,
-}
-
-/// The part of a column that a member has.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum ColumnKind {
-    /// A value for each row.
-    Values(ArgType),
-    /// A byte for each row: 1 where it has a value, 0 where it is NULL.
-    Validity,
-    /// Texts: where each begins, and their bytes.
-    Text,
-    /// The number of each row's text in a list of texts.
-    Dictionary,
-}
-
-impl ColumnKind {
-    /// Offsets of the pointers in the member, one for each buffer.
-    #[must_use]
-    pub const fn pointers(self) -> &'static [u32] {
-        match self {
-            Self::Values(_) | Self::Validity => &[0],
-            Self::Text => &[0, 8],
-            Self::Dictionary => &[0, 8, 16],
-        }
-    }
-
-    const fn len_bytes(self) -> u32 {
-        match self {
-            Self::Values(_) | Self::Validity => POINTER_LEN,
-            Self::Text => TEXT.1,
-            Self::Dictionary => DICTIONARY.1,
-        }
-    }
-}
-
-impl ColumnSchema {
-    /// Offsets of all pointers, in the order of their buffers.
-    pub fn pointers(&self) -> impl Iterator<Item = u32> {
-        self.fields.iter().flat_map(|field| field.kind.pointers().iter().map(|at| field.offset + at))
-    }
-
-    /// The column that a buffer belongs to.
-    #[must_use]
-    pub fn column_of(&self, buffer: usize) -> Option<&str> {
-        let columns = self.fields.iter().flat_map(|field| field.kind.pointers().iter().map(|_| field.column.as_str()));
-        columns.into_iter().nth(buffer)
-    }
-}
+const TEXT: &str = "ds_utf8";
+const DICTIONARY: &str = "ds_dict";
 
 /// The columns of a program of kind `columns`.
 pub(super) fn columns(btf: &Btf<'_>, program: &str, function: u32) -> Result<ColumnSchema, ImageError> {
@@ -103,7 +29,8 @@ pub(super) fn columns(btf: &Btf<'_>, program: &str, function: u32) -> Result<Col
     for (index, member) in btf.members(ty).enumerate() {
         let kind = kind_of(btf, &member).map_err(|what| refused(member.name, what))?;
         let offset = member.offset_bits / 8;
-        let is_apart = member.offset_bits.is_multiple_of(8 * POINTER_LEN) && offset >= end && !member.is_bit_field;
+        let is_apart =
+            member.offset_bits.is_multiple_of(8 * ColumnKind::POINTER_LEN) && offset >= end && !member.is_bit_field;
         end = offset.saturating_add(kind.len_bytes());
         if member.name.is_empty() || !is_apart || end > ty.size_or_type {
             let what = "it has no name or no place of its own: columns are members one after another, not in unions";
@@ -137,7 +64,9 @@ pub(super) fn missing(program: &str) -> ImageError {
 
 fn kind_of(btf: &Btf<'_>, member: &Member<'_>) -> Result<ColumnKind, String> {
     let found = btf.strip(member.ty).map(|(_, ty)| ty);
-    let is = |ty: &Type<'_>, of: (&str, u32)| ty.kind == kind::STRUCT && (btf.name(*ty), ty.size_or_type) == of;
+    let is = |ty: &Type<'_>, name: &str, of: ColumnKind| {
+        ty.kind == kind::STRUCT && (btf.name(*ty), ty.size_or_type) == (name, of.len_bytes())
+    };
     let is_validity = member.name.ends_with(VALIDITY);
     match found {
         Some(ty) if ty.kind == kind::PTR => match (number(btf, ty.size_or_type), is_validity) {
@@ -146,8 +75,8 @@ fn kind_of(btf: &Btf<'_>, member: &Member<'_>) -> Result<ColumnKind, String> {
             (Some(of), false) => Ok(ColumnKind::Values(of)),
             (None, false) => Err("it points to no number".to_owned()),
         },
-        Some(ty) if is(&ty, TEXT) && !is_validity => Ok(ColumnKind::Text),
-        Some(ty) if is(&ty, DICTIONARY) && !is_validity => Ok(ColumnKind::Dictionary),
+        Some(ty) if is(&ty, TEXT, ColumnKind::Text) && !is_validity => Ok(ColumnKind::Text),
+        Some(ty) if is(&ty, DICTIONARY, ColumnKind::Dictionary) && !is_validity => Ok(ColumnKind::Dictionary),
         _ => Err("a column is a pointer to numbers, a struct ds_utf8 or a struct ds_dict".to_owned()),
     }
 }
