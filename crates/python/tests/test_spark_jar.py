@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import re
 import subprocess
 import time
@@ -16,6 +17,9 @@ import pyarrow.parquet as pq
 import pytest
 
 pyspark = pytest.importorskip("pyspark")
+if "DISKSIDE_SPARK_JAR" not in os.environ:
+    # Spark may have been left in this Python by an earlier run with it.
+    pytest.skip("scripts/python --spark builds the jar", allow_module_level=True)
 
 import diskside.spark  # noqa: E402
 from pyspark.sql import DataFrame, SparkSession, functions  # noqa: E402
