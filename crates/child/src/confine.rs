@@ -71,8 +71,8 @@ enum MakesCode {
 }
 
 fn refuse_calls(makes_code: MakesCode) -> Result<(), String> {
-    // This also sets no_new_privs.
-    seccompiler::apply_filter(&filter(makes_code)?).map_err(|e| format!("system call filter: {e}"))
+    // This also sets no_new_privs. Threads that were started before get it, too.
+    seccompiler::apply_filter_all_threads(&filter(makes_code)?).map_err(|e| format!("system call filter: {e}"))
 }
 
 fn filter(makes_code: MakesCode) -> Result<BpfProgram, String> {

@@ -6,6 +6,18 @@ pub trait Turns: std::fmt::Debug + Send + Sync {
     /// Runs `work` once, when it is its turn.
     fn take(&self, work: &mut dyn FnMut());
 
+    /// The same; before it waits for its turn, it calls `waits`.
+    fn take_or(&self, waits: &mut dyn FnMut(), work: &mut dyn FnMut()) {
+        let _ = waits;
+        self.take(work);
+    }
+
+    /// Called by `work`: how many threads may compute besides its own. Nobody else wants to; it asks again some hundred times a
+    /// second, for that may change.
+    fn idle(&self) -> usize {
+        0
+    }
+
     /// Called by `work` some thousand times a second while the function runs: what waits may go first. It returns when it
     /// is the caller's turn again.
     fn pause(&self) {}

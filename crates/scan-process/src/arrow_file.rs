@@ -11,9 +11,8 @@ use arrow_ipc::{Block, MetadataVersion, convert, root_as_footer};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use diskside_scan::{Failure, FailureKind};
 use parquet::file::reader::ChunkReader as _;
-use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const MAGIC: &[u8] = b"ARROW1";
 /// Magic and padding at the beginning; length of the footer and magic at the end.
@@ -31,7 +30,7 @@ pub(crate) struct ArrowFile {
     dictionaries: Vec<(Block, Buffer)>,
     blocks: Vec<Block>,
     /// With the projection that it was made for.
-    decoder: RefCell<Option<FileDecoder>>,
+    decoder: Mutex<Option<Arc<FileDecoder>>>,
 }
 
 impl ArrowFile {
@@ -83,15 +82,20 @@ impl ArrowFile {
             dictionaries.push((block, Buffer::from(bytes)));
         }
         let schema = Arc::new(without_dictionaries(&written));
-        Ok(Self { written, schema, version, dictionaries, blocks, decoder: RefCell::new(None) })
+        Ok(Self { written, schema, version, dictionaries, blocks, decoder: Mutex::new(None) })
     }
 
-    fn decoder(&self, columns: &[usize]) -> Result<FileDecoder, String> {
+    /// The one with this projection, which all groups have.
+    fn decoder(&self, columns: &[usize]) -> Result<Arc<FileDecoder>, String> {
+        let mut kept = self.decoder.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(decoder) = &*kept {
+            return Ok(Arc::clone(decoder));
+        }
         let mut decoder = FileDecoder::new(Arc::clone(&self.written), self.version).with_projection(columns.to_vec());
         for (block, bytes) in &self.dictionaries {
             decoder.read_dictionary(block, bytes).map_err(|error| error.to_string())?;
         }
-        Ok(decoder)
+        Ok(Arc::clone(kept.insert(Arc::new(decoder))))
     }
 }
 
@@ -132,12 +136,8 @@ impl Table for ArrowFile {
         let range = range_of(block).expect("it was checked");
         let bytes = fetched.get_bytes(range.start, (range.end - range.start) as usize);
         let bytes = Buffer::from(bytes.map_err(|error| error.to_string())?);
-        let mut kept = self.decoder.borrow_mut();
-        let decoder = match &mut *kept {
-            Some(decoder) => decoder,
-            none => none.insert(self.decoder(columns)?),
-        };
-        let batch = decoder.read_record_batch(block, &bytes).map_err(|error| error.to_string())?;
+        let batch = self.decoder(columns)?.read_record_batch(block, &bytes);
+        let batch = batch.map_err(|error| error.to_string())?;
         let batches = batch.into_iter().map(|batch| decoded(&batch));
         Ok(Box::new(batches.collect::<Vec<_>>().into_iter()))
     }
@@ -147,9 +147,7 @@ impl Table for ArrowFile {
 pub(crate) struct ArrowStream {
     schema: SchemaRef,
     pieces: Pieces,
-    decoder: RefCell<StreamDecoder>,
-    /// Whether all of it was decoded.
-    has_ended: Cell<bool>,
+    decoder: Mutex<StreamDecoder>,
 }
 
 impl ArrowStream {
@@ -164,8 +162,7 @@ impl ArrowStream {
             }
             if let Some(written) = decoder.schema() {
                 let schema = Arc::new(without_dictionaries(&written));
-                let (decoder, has_ended) = (RefCell::new(StreamDecoder::new()), Cell::new(false));
-                return Ok(Self { schema, pieces, decoder, has_ended });
+                return Ok(Self { schema, pieces, decoder: Mutex::new(StreamDecoder::new()) });
             }
         }
         Err(input.failure(FailureKind::File, "it ends before its schema does"))
@@ -201,23 +198,15 @@ impl Table for ArrowStream {
         let range = self.pieces.range(group);
         let bytes = fetched.get_bytes(range.start, (range.end - range.start) as usize);
         let mut rest = Buffer::from(bytes.map_err(|error| error.to_string())?);
-        let is_last = group + 1 == self.pieces.count();
-        let columns = columns.to_vec();
-        Ok(Box::new(std::iter::from_fn(move || {
-            let mut decoder = self.decoder.borrow_mut();
-            match decoder.decode(&mut rest) {
-                Ok(Some(batch)) => {
-                    let batch = batch.project(&columns).map_err(|error| error.to_string());
-                    Some(batch.and_then(|batch| decoded(&batch)))
-                }
-                Ok(None) if is_last && !self.has_ended.replace(true) => match decoder.finish() {
-                    Ok(()) => None,
-                    Err(_) => Some(Err("the stream ends in the middle of a message".into())),
-                },
-                Ok(None) => None,
-                Err(error) => Some(Err(error.to_string())),
-            }
-        })))
+        let mut decoder = self.decoder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut batches = Vec::new();
+        while let Some(batch) = decoder.decode(&mut rest).map_err(|error| error.to_string())? {
+            batches.push(batch.project(columns).map_err(|error| error.to_string())?);
+        }
+        if self.pieces.is_last(group) {
+            decoder.finish().map_err(|_| "the stream ends in the middle of a message")?;
+        }
+        Ok(Box::new(batches.into_iter().map(|batch| decoded(&batch))))
     }
 }
 

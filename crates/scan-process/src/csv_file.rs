@@ -11,9 +11,8 @@ use arrow_csv::ReaderBuilder;
 use arrow_csv::reader::{Decoder, Format};
 use arrow_schema::{Schema, SchemaRef};
 use diskside_scan::{ColumnType, Failure, FailureKind};
-use std::cell::RefCell;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -22,7 +21,7 @@ pub(crate) struct CsvFile {
     schema: SchemaRef,
     delimiter: u8,
     pieces: Pieces,
-    state: RefCell<State>,
+    state: Mutex<State>,
 }
 
 /// Between two pieces.
@@ -80,32 +79,34 @@ impl CsvFile {
             start += header;
         }
         let pieces = Pieces::new(start as u64, input.len());
-        Ok(Self { schema, delimiter, pieces, state: RefCell::new(State { carried: Vec::new(), line }) })
+        Ok(Self { schema, delimiter, pieces, state: Mutex::new(State { carried: Vec::new(), line }) })
     }
 
-    /// Parses needed values. What cannot be parsed is searched for only then.
-    fn parse(&self, needed: &Needed, columns: &[usize]) -> Result<Vec<RecordBatch>, String> {
+    /// Parses needed values, a batch at a time. What cannot be parsed is searched for only then.
+    fn parse(&self, needed: Needed, columns: &[usize]) -> Result<Batches<'_>, String> {
         let schema = Arc::new(self.schema.project(columns).map_err(|error| error.to_string())?);
         if columns.is_empty() {
             let options = RecordBatchOptions::new().with_row_count(Some(needed.rows.len()));
             let batch = RecordBatch::try_new_with_options(schema, Vec::new(), &options);
-            return Ok(vec![batch.map_err(|error| error.to_string())?]);
+            return Ok(Box::new(std::iter::once(batch.map_err(|error| error.to_string()))));
         }
-        let (mut decoder, mut batches, mut rest) = (self.decoder(&schema, None), Vec::new(), &needed.text[..]);
-        let wrong = |first: usize| {
-            let rows = first * BATCH_ROWS..needed.rows.len().min((first + 1) * BATCH_ROWS);
-            self.wrong_value(needed, rows, &schema)
-        };
-        loop {
-            let count = decoder.decode(rest).map_err(|_| wrong(batches.len()))?;
-            rest = &rest[count..];
-            if count == 0 || decoder.capacity() == 0 {
-                match decoder.flush().map_err(|_| wrong(batches.len()))? {
-                    Some(batch) => batches.push(batch),
-                    None => return Ok(batches),
+        let (mut decoder, mut parsed, mut batches) = (self.decoder(&schema, None), 0, 0);
+        let mut next = move || -> Result<Option<RecordBatch>, String> {
+            let wrong = |first: usize| {
+                let rows = first * BATCH_ROWS..needed.rows.len().min((first + 1) * BATCH_ROWS);
+                self.wrong_value(&needed, rows, &schema)
+            };
+            loop {
+                let count = decoder.decode(&needed.text[parsed..]).map_err(|_| wrong(batches))?;
+                parsed += count;
+                if count == 0 || decoder.capacity() == 0 {
+                    let batch = decoder.flush().map_err(|_| wrong(batches))?;
+                    batches += 1;
+                    return Ok(batch);
                 }
             }
-        }
+        };
+        Ok(Box::new(std::iter::from_fn(move || next().transpose())))
     }
 
     fn decoder(&self, schema: &Arc<Schema>, only: Option<usize>) -> Decoder {
@@ -177,14 +178,14 @@ impl Table for CsvFile {
     }
 
     fn decode<'a>(&'a self, fetched: Fetched, group: usize, columns: &[usize]) -> Result<Batches<'a>, String> {
-        let State { carried, line } = &mut *self.state.borrow_mut();
+        let State { carried, line } = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let text = self.pieces.joined(&fetched, group, carried)?;
         let needed = Needed::of(&text, self.delimiter, columns, self.schema.fields().len(), line)?;
         if self.pieces.is_last(group) && needed.end < text.len() {
             return Err(format!("line {line}: a quote is not closed"));
         }
         *carried = carry(&text[needed.end..])?;
-        Ok(Box::new(self.parse(&needed, columns)?.into_iter().map(Ok)))
+        self.parse(needed, columns)
     }
 }
 

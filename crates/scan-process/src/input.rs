@@ -6,7 +6,7 @@ use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::io::{Read, Stderr, Write as _};
 use std::ops::Range;
@@ -29,10 +29,30 @@ pub(crate) struct Input {
     /// Answers that came before they were waited for.
     early: RefCell<VecDeque<Frame>>,
     takes_turns: bool,
+    has_waited: Cell<bool>,
+}
+
+/// What other threads do while bytes are waited for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Computes {
+    Something,
+    Nothing,
 }
 
 /// Ranges on their way.
 pub(crate) struct Fetching(Vec<Range<u64>>);
+
+/// Ranges that any thread may read.
+pub(crate) struct Unread {
+    name: String,
+    len: u64,
+    parts: Parts,
+}
+
+enum Parts {
+    Here(Vec<(u64, Bytes)>),
+    InFile(Vec<Range<u64>>),
+}
 
 /// Ranges of the file that are here.
 #[derive(Clone)]
@@ -45,8 +65,8 @@ impl Input {
     pub(crate) fn new(start: &Start) -> Self {
         let file = (start.reads_by == ReadsBy::Descriptor).then(std::io::stderr);
         let (name, len) = (start.name.clone(), start.file_len);
-        let (begun, early) = Default::default();
-        Self { name, len, read_len: 0, file, begun, asked: 0, early, takes_turns: start.takes_turns }
+        let (begun, early, has_waited) = Default::default();
+        Self { name, len, read_len: 0, file, begun, asked: 0, early, takes_turns: start.threads.is_none(), has_waited }
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -94,18 +114,33 @@ impl Input {
         Ok(Fetching(joined))
     }
 
-    /// Waits for ranges. Those that were begun first are finished first.
+    /// Reads ranges. Those that were begun first are finished first.
     pub(crate) fn finish(&mut self, fetching: Fetching) -> Result<Fetched, Failure> {
-        let mut parts = Vec::with_capacity(fetching.0.len());
-        for range in fetching.0 {
-            let bytes = match &self.file {
-                Some(file) => self.read_by_descriptor(file, &range)?,
-                None => self.receive(&range)?,
-            };
-            self.read_len += bytes.len() as u64;
-            parts.push((range.start, Bytes::from(bytes)));
-        }
-        Ok(Fetched { len: self.len, parts })
+        self.wait(fetching, Computes::Nothing)?.read()
+    }
+
+    /// Waits until ranges can be read without waiting for the parent.
+    pub(crate) fn wait(&mut self, fetching: Fetching, meanwhile: Computes) -> Result<Unread, Failure> {
+        let Fetching(ranges) = fetching;
+        self.read_len += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+        let parts = match &self.file {
+            Some(_) => Parts::InFile(ranges),
+            None => {
+                let here = |range: Range<u64>| Ok((range.start, Bytes::from(self.receive(&range, meanwhile)?)));
+                Parts::Here(ranges.into_iter().map(here).collect::<Result<_, _>>()?)
+            }
+        };
+        Ok(Unread { name: self.name.clone(), len: self.len, parts })
+    }
+
+    /// Whether ranges that were begun can most likely be read at once.
+    pub(crate) fn has_come(&self) -> bool {
+        self.file.is_some() || !self.early.borrow().is_empty() || is_readable()
+    }
+
+    /// Whether it has told the parent, since this was asked last, that nothing is computed: then it asks for a turn.
+    pub(crate) fn has_waited(&self) -> bool {
+        self.has_waited.take()
     }
 
     /// Reads one range.
@@ -114,26 +149,10 @@ impl Input {
         Ok(self.finish(fetching)?.first())
     }
 
-    fn read_by_descriptor(&self, file: &Stderr, range: &Range<u64>) -> Result<Vec<u8>, Failure> {
-        let len = (range.end - range.start) as usize;
-        let mut bytes = Vec::with_capacity(len);
-        while bytes.len() < len {
-            let offset = range.start + bytes.len() as u64;
-            match rustix::io::pread(file, spare_capacity(&mut bytes), offset) {
-                Ok(0) => return Err(self.failure(FailureKind::Reading, "it became shorter while it was read")),
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                Err(errno) => return Err(self.failure(FailureKind::Reading, errno)),
-            }
-        }
-        // A vector may have more room than it was asked for.
-        bytes.truncate(len);
-        Ok(bytes)
-    }
-
-    fn receive(&mut self, range: &Range<u64>) -> Result<Vec<u8>, Failure> {
+    fn receive(&mut self, range: &Range<u64>, meanwhile: Computes) -> Result<Vec<u8>, Failure> {
         let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
         for piece in pieces(range) {
-            let read = self.awaited()?;
+            let read = self.awaited(meanwhile)?;
             if read.len() as u64 != piece.end - piece.start {
                 return Err(self.failure(FailureKind::Reading, "a read brought another length"));
             }
@@ -155,11 +174,11 @@ impl Input {
         Ok(())
     }
 
-    /// Waits for a turn. Bytes that come meanwhile are for later.
-    pub(crate) fn granted(&self) -> Result<(), Failure> {
+    /// Waits for a turn, of so many threads. Bytes that come meanwhile are for later.
+    pub(crate) fn granted(&self) -> Result<u32, Failure> {
         loop {
             match Frame::read(&mut std::io::stdin().lock(), To::Child) {
-                Ok(Frame::Granted) => return Ok(()),
+                Ok(Frame::Granted { threads }) => return Ok(threads),
                 Ok(frame @ (Frame::Bytes(_) | Frame::NotRead(_))) => self.early.borrow_mut().push_back(frame),
                 _ => return Err(self.failure(FailureKind::Reading, "nobody answers any more")),
             }
@@ -167,20 +186,21 @@ impl Input {
     }
 
     /// The next answer. While it is not there, the server need not keep a turn for this process.
-    fn answer(&self) -> Result<Frame, Failure> {
+    fn answer(&self, meanwhile: Computes) -> Result<Frame, Failure> {
         if let Some(frame) = self.early.borrow_mut().pop_front() {
             return Ok(frame);
         }
         let failed = |error: &dyn std::fmt::Display| self.failure(FailureKind::Reading, error);
-        if self.takes_turns && !has_come() {
+        if self.takes_turns && meanwhile == Computes::Nothing && !is_readable() {
+            self.has_waited.set(true);
             let mut out = std::io::stdout().lock();
             Frame::Waits.write(&mut out).and_then(|()| out.flush()).map_err(|error| failed(&error))?;
         }
         Frame::read(&mut std::io::stdin().lock(), To::Child).map_err(|error| failed(&error))
     }
 
-    fn awaited(&mut self) -> Result<Vec<u8>, Failure> {
-        let frame = self.answer()?;
+    fn awaited(&mut self, meanwhile: Computes) -> Result<Vec<u8>, Failure> {
+        let frame = self.answer(meanwhile)?;
         self.begun.pop_front();
         self.asked -= 1;
         self.ask()?;
@@ -194,7 +214,7 @@ impl Input {
 }
 
 /// Whether an answer, or its beginning, is in the pipe. One that was read ahead of is taken for late, which costs a turn.
-fn has_come() -> bool {
+fn is_readable() -> bool {
     let stdin = std::io::stdin();
     let mut readable = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
     poll(&mut readable, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) != Ok(0)
@@ -203,6 +223,40 @@ fn has_come() -> bool {
 fn pieces(range: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
     let end = range.end;
     (range.start..end).step_by(READ_LEN_MAX).map(move |start| start..end.min(start + READ_LEN_MAX as u64))
+}
+
+impl Unread {
+    /// Reads them.
+    pub(crate) fn read(self) -> Result<Fetched, Failure> {
+        let parts = match self.parts {
+            Parts::Here(parts) => parts,
+            Parts::InFile(ranges) => {
+                let read = |range: Range<u64>| match pread(&range) {
+                    Ok(bytes) => Ok((range.start, Bytes::from(bytes))),
+                    Err(what) => Err(Failure { kind: FailureKind::Reading, message: format!("{}: {what}", self.name) }),
+                };
+                ranges.into_iter().map(read).collect::<Result<_, _>>()?
+            }
+        };
+        Ok(Fetched { len: self.len, parts })
+    }
+}
+
+/// Reads a range of the file that this process has.
+fn pread(range: &Range<u64>) -> Result<Vec<u8>, String> {
+    let (file, len) = (std::io::stderr(), (range.end - range.start) as usize);
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let offset = range.start + bytes.len() as u64;
+        match rustix::io::pread(&file, spare_capacity(&mut bytes), offset) {
+            Ok(0) => return Err("it became shorter while it was read".into()),
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(errno.to_string()),
+        }
+    }
+    // A vector may have more room than it was asked for.
+    bytes.truncate(len);
+    Ok(bytes)
 }
 
 impl Length for Fetched {

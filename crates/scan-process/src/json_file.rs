@@ -8,17 +8,21 @@ use arrow_json::ReaderBuilder;
 use arrow_json::reader::infer_json_schema;
 use arrow_schema::{Field, Schema, SchemaRef};
 use diskside_scan::{ColumnType, Failure, FailureKind};
-use std::cell::{Cell, RefCell};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// An open file.
 pub(crate) struct JsonFile {
     schema: SchemaRef,
     pieces: Pieces,
-    carried: RefCell<Vec<u8>>,
-    /// The number of the next piece, from 1 on.
-    line: Cell<u64>,
+    state: Mutex<State>,
+}
+
+/// Between two pieces.
+struct State {
+    carried: Vec<u8>,
+    /// The number of the next line, from 1 on.
+    line: u64,
 }
 
 impl JsonFile {
@@ -32,7 +36,7 @@ impl JsonFile {
         fields.sort_by_cached_key(|field| (first_place(&text, field.name()), field.name().clone()));
         let schema = columns(input, fields, types)?;
         let pieces = Pieces::new(0, input.len());
-        Ok(Self { schema, pieces, carried: RefCell::new(Vec::new()), line: Cell::new(1) })
+        Ok(Self { schema, pieces, state: Mutex::new(State { carried: Vec::new(), line: 1 }) })
     }
 }
 
@@ -70,27 +74,32 @@ impl Table for JsonFile {
     }
 
     fn decode<'a>(&'a self, fetched: Fetched, group: usize, columns: &[usize]) -> Result<Batches<'a>, String> {
-        let carried = &mut *self.carried.borrow_mut();
+        let State { carried, line } = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let text = self.pieces.joined(&fetched, group, carried)?;
         let end = last_line_end(&text);
         *carried = carry(&text[end..])?;
-        let first_line = self.line.get();
-        self.line.set(first_line + memchr::memchr_iter(b'\n', &text[..end]).count() as u64);
+        let first_line = *line;
+        *line += memchr::memchr_iter(b'\n', &text[..end]).count() as u64;
         // Of no column at all rows are not counted: then the first one is decoded, and left out.
         let decoded = if columns.is_empty() { &[0][..self.schema.fields().len().min(1)] } else { columns };
         let schema = Arc::new(self.schema.project(decoded).map_err(|error| error.to_string())?);
-        let (batches, failed) = batches(&schema, &text[..end]);
-        if let Some(error) = failed {
-            let first_row: usize = batches.iter().map(RecordBatch::num_rows).sum();
-            return Err(first_wrong(&schema, &text[..end], first_row, first_line).unwrap_or(error));
-        }
         let without = |batch: RecordBatch| -> Result<RecordBatch, String> {
             let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
             let batch = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options);
             batch.map_err(|error| error.to_string())
         };
         let is_count = columns.is_empty();
-        Ok(Box::new(batches.into_iter().map(move |batch| if is_count { without(batch) } else { Ok(batch) })))
+        let parsed = move || {
+            let (batches, failed) = batches(&schema, &text[..end]);
+            let failed = failed.map(|error| {
+                let first_row: usize = batches.iter().map(RecordBatch::num_rows).sum();
+                Err(first_wrong(&schema, &text[..end], first_row, first_line).unwrap_or(error))
+            });
+            // Of a piece with what is wrong no row goes out.
+            let batches = if failed.is_some() { Vec::new() } else { batches };
+            batches.into_iter().map(move |batch| if is_count { without(batch) } else { Ok(batch) }).chain(failed)
+        };
+        Ok(Box::new(std::iter::once_with(parsed).flatten()))
     }
 }
 

@@ -18,16 +18,20 @@ mod bloom;
 mod columns;
 mod condition;
 mod contains;
+mod crew;
 mod csv_file;
 mod evaluate;
 mod format;
 mod formats;
 mod function;
+mod groups;
 mod input;
 mod json_file;
+mod keys;
 mod lines;
 mod outcome;
 mod pages;
+mod panics;
 mod parquet_file;
 mod partial;
 mod prune;
@@ -37,19 +41,20 @@ mod scan;
 mod several;
 mod share;
 mod structures;
+mod sums;
 mod table;
+mod together;
 mod top;
 mod union;
 mod value;
+mod work;
 
 use diskside_child::Limits;
-use diskside_scan::{Failure, FailureKind, Frame, Several, Start, To};
+use diskside_scan::{Frame, Several, Start, To};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::io::{self, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
-use std::sync::Mutex;
 
 /// Address space of what writes a result in another format: it holds some batches.
 const FORMAT_MEMORY_LEN: u64 = 4 << 30;
@@ -83,6 +88,7 @@ enum Job {
 }
 
 fn serve() -> Result<(), String> {
+    let crew = crew::Crew::start().map_err(|error| format!("starting threads: {error}"))?;
     receive_file().map_err(|error| format!("receiving the file: {error}"))?;
     let start = match Frame::read(&mut io::stdin().lock(), To::Child) {
         Ok(Frame::Start(start)) => Job::File(start),
@@ -96,19 +102,14 @@ fn serve() -> Result<(), String> {
     };
     let may_make_code = diskside_child::confine_but_for_code(Limits { memory_len, cpu_seconds: None })?;
     let place = scan::Place::default();
-    let (report, panicked) = catching(|| match start {
-        Job::File(start) => scan::run(start, may_make_code, &place),
+    let report = panics::caught(|| match start {
+        Job::File(start) => scan::run(start, crew, may_make_code, &place),
         Job::Several(several) => several::run(several, may_make_code, &place),
     });
     let last = match report {
-        Some(Ok(report)) => Frame::Done(report),
-        Some(Err(failure)) => Frame::Failed(failure),
-        None => {
-            let (at, panicked) = (place.told(), panicked.unwrap_or_default());
-            let message =
-                format!("{name}: {at} cannot be decoded, most likely because the file is damaged ({panicked})");
-            Frame::Failed(Failure { kind: FailureKind::File, message })
-        }
+        Ok(Ok(report)) => Frame::Done(report),
+        Ok(Err(failure)) => Frame::Failed(failure),
+        Err(panicked) => Frame::Failed(work::Work::panicked(&name, &place.told(), &panicked)),
     };
     last.write(&mut io::stdout().lock()).map_err(|error| error.to_string())
 }
@@ -129,16 +130,4 @@ fn receive_file() -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// The result of `work`; `None`: it panicked, and with what message.
-fn catching<T>(work: impl FnOnce() -> T) -> (Option<T>, Option<String>) {
-    static SAID: Mutex<Option<String>> = Mutex::new(None);
-    std::panic::set_hook(Box::new(|panic| {
-        if let Ok(mut said) = SAID.lock() {
-            *said = Some(panic.to_string().replace('\n', " "));
-        }
-    }));
-    let result = catch_unwind(AssertUnwindSafe(work)).ok();
-    (result, SAID.lock().ok().and_then(|mut said| said.take()))
 }

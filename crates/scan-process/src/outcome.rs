@@ -1,7 +1,8 @@
 //! The end of a scan: its groups on their way out, and how its problems are told.
 
-use crate::aggregate::{Aggregation, Problem};
+use crate::aggregate::Aggregation;
 use crate::result::ResultStream;
+use crate::sums::Problem;
 use crate::top::Top;
 use arrow_array::RecordBatch;
 use arrow_schema::{ArrowError, Schema};

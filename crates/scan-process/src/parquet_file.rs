@@ -25,6 +25,8 @@ const TAIL_LEN: u64 = 64 << 10;
 const FOOTER_LEN_MAX: u64 = 64 << 20;
 /// The end of a file: the length of the footer, and a magic number.
 const END_LEN: u64 = 8;
+/// Bytes of a value in memory, at most where it is short.
+const VIEW_LEN: i64 = 16;
 /// An open file.
 pub(crate) struct ParquetFile {
     metadata: ArrowReaderMetadata,
@@ -141,6 +143,17 @@ impl Table for ParquetFile {
         }
         self.pages.set(chosen);
         unwanted
+    }
+
+    fn batch_len(&self, group: usize, columns: &[usize]) -> u64 {
+        let metadata = &self.row_groups()[group];
+        let (rows, of_batch) = (metadata.num_rows().max(1), i64::try_from(BATCH_ROWS).unwrap_or(i64::MAX));
+        let of_leaf = |leaf: usize| {
+            let all = metadata.column(leaf).uncompressed_size().max(0);
+            // A text that is there once is pointed to from each row.
+            (all / rows).max(VIEW_LEN).saturating_mul(rows.min(of_batch)).cast_unsigned()
+        };
+        self.leaves_of(columns).into_iter().map(of_leaf).fold(0, u64::saturating_add)
     }
 
     fn ranges(&self, group: usize, columns: &[usize]) -> Vec<Range<u64>> {

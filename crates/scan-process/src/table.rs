@@ -14,7 +14,7 @@ pub(crate) const BATCH_ROWS: usize = 32 << 10;
 /// Batches of a group, or what is wrong with it.
 pub(crate) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch, String>> + 'a>;
 
-pub(crate) trait Table {
+pub(crate) trait Table: Send + Sync {
     /// The columns, with the types that batches have.
     fn schema(&self) -> &SchemaRef;
     /// What messages call a group.
@@ -23,8 +23,12 @@ pub(crate) trait Table {
     fn groups(&self) -> usize;
     /// Rows of a group, where they are known without reading it.
     fn rows(&self, group: usize) -> Option<u64>;
-    /// Whether groups are decoded only one after another, from the first on.
+    /// Whether groups are begun to be decoded only one after another, from the first on.
     fn is_sequential(&self) -> bool;
+    /// About how many bytes a batch of some columns of a group takes once it is decoded.
+    fn batch_len(&self, group: usize, columns: &[usize]) -> u64 {
+        self.ranges(group, columns).iter().map(|range| range.end - range.start).sum()
+    }
     /// Whether a row of a group may fulfil a condition, whose slots are these columns.
     fn may_fulfil(&self, _group: usize, _needed: &[usize], _condition: &Condition) -> bool {
         true

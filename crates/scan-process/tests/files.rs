@@ -1,9 +1,9 @@
 //! The program over files that mean it ill, and plans that do not fit: each ends its own scan with a message, and nothing else.
 
-use arrow_array::{ArrayRef, FixedSizeBinaryArray, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, FixedSizeBinaryArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use diskside_scan::{
     Aggregate, AggregateKind, ColumnFunction, Event, Expression, FailureKind, Gives, Plan, Program, ReadsBy, Report,
-    ScanError, Source, Start, parse_aggregates, parse_filter,
+    ScanError, Source, Start, parse_aggregates, parse_filter, parse_order,
 };
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -22,10 +22,14 @@ fn scan_bytes(file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Report), ScanError> 
 }
 
 fn scan_by(program: &Program, file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Report), ScanError> {
+    scan_with(program, file, plan, 2)
+}
+
+fn scan_with(program: &Program, file: &Path, plan: &[u8], threads: u32) -> Result<(Vec<u8>, Report), ScanError> {
     let opened = File::open(file).unwrap();
     let start = Start {
         reads_by: ReadsBy::Descriptor,
-        takes_turns: true,
+        threads: None,
         file_len: opened.metadata().unwrap().len(),
         memory_len: MEMORY_LEN,
         name: "the file".into(),
@@ -36,7 +40,7 @@ fn scan_by(program: &Program, file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Repo
     loop {
         match scanning.next(&mut || Instant::now() < until)? {
             Event::Output(bytes) => result.extend_from_slice(&bytes),
-            Event::Turn => scanning.grant()?,
+            Event::Turn => scanning.grant(threads)?,
             Event::Waits => {}
             Event::Read { .. } | Event::Scan { .. } => panic!("it has a descriptor"),
             Event::Done(report) => return Ok((result, report)),
@@ -103,6 +107,39 @@ fn a_process_that_waited_scans_the_file_that_it_is_given() {
     }
 }
 
+/// Sums of floating-point numbers depend on the order in which they are added up, and groups come in the order in which they
+/// are met: neither may be that of threads.
+#[test]
+fn a_result_is_the_same_however_many_threads_make_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let rows = 0..200_000_i64;
+    let part: ArrayRef =
+        Arc::new(Float64Array::from_iter_values(rows.clone().map(|row| 0.1 * (row * row % 977) as f64)));
+    let name: ArrayRef = Arc::new(StringArray::from_iter(
+        rows.clone().map(|row| (row % 11 != 0).then(|| format!("name {}", row * 31 % 4001 / 7))),
+    ));
+    let row: ArrayRef = Arc::new(Int64Array::from_iter_values(rows));
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(9_000)).build();
+    let file = write(directory.path(), "many.parquet", vec![("row", row), ("part", part), ("name", name)], properties);
+    let program = Program::at(env!("CARGO_BIN_EXE_diskside-scan"));
+    let sums = parse_aggregates("sum(part), avg(part * 3.5e0), min(name), max(part), count(name), sum(row)").unwrap();
+    let wanted = parse_filter("row <> 17 and part > 1.5e0").unwrap();
+    let rows = Plan { filter: Some(wanted), ..Plan::default() };
+    let plans = [
+        Plan { aggregates: sums.clone(), ..rows.clone() },
+        Plan { aggregates: sums, by: vec!["name".into()], ..rows.clone() },
+        Plan { order: parse_order("part desc, row").unwrap(), limit: Some(300), ..rows.clone() },
+        Plan { limit: Some(20_000), ..rows.clone() },
+        rows,
+    ];
+    for plan in plans {
+        let [one, two, many] =
+            [1, 2, 100].map(|threads| scan_with(&program, &file, &plan.to_bytes(), threads).unwrap());
+        assert!(one == two && one == many, "{plan:?}");
+        assert!(one.0.len() > 500, "{plan:?}");
+    }
+}
+
 /// A value that is between the least and the greatest one of each row group, and in none: only a Bloom filter knows.
 #[test]
 fn row_groups_that_bloom_filters_rule_out_are_not_read() {
@@ -134,7 +171,7 @@ fn paged(directory: &Path, rng: &mut fastrand::Rng) -> [PathBuf; 2] {
         Arc::new(Int64Array::from_iter((0..ROWS).map(|row| (row / 700 % 3 != 0).then(|| row / 10 + rng.i64(0..50)))));
     let text: ArrayRef = Arc::new(StringArray::from_iter_values((0..ROWS).map(|row| format!("{:05}", row / 3))));
     let ratio: ArrayRef =
-        Arc::new(arrow_array::Float64Array::from_iter_values((0..ROWS).map(|row| match row % 1000 {
+        Arc::new(Float64Array::from_iter_values((0..ROWS).map(|row| match row % 1000 {
             0 => f64::NAN,
             _ => row as f64 / 7.0,
         })));
@@ -350,7 +387,8 @@ fn groups_have_their_share_of_the_memory() {
     let file = write(directory.path(), "keys.parquet", vec![("key", keys)], WriterProperties::new());
     let count = Aggregate { kind: AggregateKind::Count, input: None, name: "n".into() };
     let plan = Plan { aggregates: vec![count], by: vec!["key".into()], ..Plan::default() };
-    let Err(ScanError::Failed(failure)) = scan(&file, &plan) else { panic!("so many groups do not fit") };
+    let scanned = scan(&file, &plan);
+    let Err(ScanError::Failed(failure)) = scanned else { panic!("so many groups do not fit: {scanned:?}") };
     assert_eq!(failure.kind, FailureKind::Memory, "{failure:?}");
     let few = Plan {
         filter: Some(Expression::In(

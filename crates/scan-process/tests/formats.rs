@@ -23,7 +23,7 @@ fn scan(file: &Path, plan: &Plan) -> Result<(RecordBatch, Report), ScanError> {
     let opened = File::open(file).unwrap();
     let start = Start {
         reads_by: ReadsBy::Descriptor,
-        takes_turns: true,
+        threads: None,
         file_len: opened.metadata().unwrap().len(),
         memory_len: 128 << 20,
         name: file.file_name().unwrap().to_str().unwrap().into(),
@@ -35,7 +35,7 @@ fn scan(file: &Path, plan: &Plan) -> Result<(RecordBatch, Report), ScanError> {
     loop {
         match scanning.next(&mut || Instant::now() < until)? {
             Event::Output(bytes) => result.extend_from_slice(&bytes),
-            Event::Turn => scanning.grant()?,
+            Event::Turn => scanning.grant(2)?,
             Event::Waits => {}
             Event::Read { .. } | Event::Scan { .. } => panic!("it has a descriptor"),
             Event::Done(report) => {

@@ -42,7 +42,10 @@ pub enum Frame {
     /// To the child: why there are none.
     NotRead(String),
     /// To the child: it may compute.
-    Granted,
+    Granted {
+        /// With so many threads, until it is granted the next turn.
+        threads: u32,
+    },
     /// To the parent: bytes of the result.
     Output(Vec<u8>),
     /// To the parent: it asks for bytes of the file.
@@ -87,8 +90,8 @@ pub enum ReadsBy {
 pub struct Start {
     /// How it reads.
     pub reads_by: ReadsBy,
-    /// Whether it asks for turns.
-    pub takes_turns: bool,
+    /// With how many threads it computes; `None`: it asks for turns, which say so.
+    pub threads: Option<u32>,
     /// Length of the file.
     pub file_len: u64,
     /// Bytes of address space that it may use.
@@ -189,7 +192,7 @@ impl Frame {
             Self::File(file) => (FILE, file.to_bytes()),
             Self::Bytes(bytes) => return write_long(to, BYTES, bytes),
             Self::NotRead(message) => (NOT_READ, cut(message).into()),
-            Self::Granted => (GRANTED, Vec::new()),
+            Self::Granted { threads } => (GRANTED, threads.to_le_bytes().into()),
             Self::Output(bytes) => return write_long(to, OUTPUT, bytes),
             Self::Read { offset, len } => (READ, [&offset.to_le_bytes()[..], &len.to_le_bytes()].concat()),
             Self::Turn { row_group } => (TURN, row_group.to_le_bytes().into()),
@@ -224,7 +227,7 @@ impl Frame {
             FILE => (To::Child, FILE_LEN_MAX),
             BYTES => (To::Child, READ_LEN_MAX),
             NOT_READ => (To::Child, MESSAGE_LEN_MAX),
-            GRANTED => (To::Child, 0),
+            GRANTED => (To::Child, 4),
             OUTPUT => (To::Parent, OUTPUT_LEN_MAX),
             READ => (To::Parent, 12),
             TURN => (To::Parent, 4),
@@ -255,7 +258,7 @@ impl Frame {
             FILE => Self::File(OneFile::from_bytes(&body)?),
             BYTES => Self::Bytes(body),
             NOT_READ => Self::NotRead(String::from_utf8_lossy(&body).into_owned()),
-            GRANTED => Self::Granted,
+            GRANTED => Self::Granted { threads: u32::from_le_bytes(body.try_into().ok()?) },
             OUTPUT => Self::Output(body),
             READ => {
                 let (offset, len) = body.split_first_chunk()?;
@@ -308,7 +311,8 @@ impl Start {
     fn to_bytes(&self) -> Vec<u8> {
         let by = u8::from(self.reads_by == ReadsBy::Requests);
         let name_len = u32::try_from(self.name.len()).unwrap_or(u32::MAX);
-        let mut bytes = vec![by, self.takes_turns.into()];
+        let mut bytes = vec![by];
+        bytes.extend_from_slice(&self.threads.unwrap_or(0).to_le_bytes());
         bytes.extend_from_slice(&self.file_len.to_le_bytes());
         bytes.extend_from_slice(&self.memory_len.to_le_bytes());
         bytes.extend_from_slice(&name_len.to_le_bytes());
@@ -318,14 +322,15 @@ impl Start {
     }
 
     fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let ([by, turns], rest) = bytes.split_first_chunk()?;
+        let (by, rest) = bytes.split_first()?;
+        let (threads, rest) = rest.split_first_chunk()?;
         let (file_len, rest) = rest.split_first_chunk()?;
         let (memory_len, rest) = rest.split_first_chunk()?;
         let (name_len, rest) = rest.split_first_chunk()?;
         let (name, plan) = rest.split_at_checked(u32::from_le_bytes(*name_len) as usize)?;
         Some(Self {
             reads_by: if *by == 0 { ReadsBy::Descriptor } else { ReadsBy::Requests },
-            takes_turns: *turns != 0,
+            threads: Some(u32::from_le_bytes(*threads)).filter(|threads| *threads > 0),
             file_len: u64::from_le_bytes(*file_len),
             memory_len: u64::from_le_bytes(*memory_len),
             name: String::from_utf8_lossy(name).into_owned(),
@@ -385,7 +390,7 @@ mod tests {
     fn frames() -> Vec<(To, Frame)> {
         let start = Start {
             reads_by: ReadsBy::Requests,
-            takes_turns: true,
+            threads: Some(4),
             file_len: 1 << 40,
             memory_len: 5,
             name: "a b".into(),
@@ -408,7 +413,7 @@ mod tests {
             (To::Child, Frame::File(OneFile { name: "a/b".into(), values: vec![Literal::Null, Literal::Date(3)] })),
             (To::Child, Frame::Bytes(vec![7; 9000])),
             (To::Child, Frame::NotRead("gone".into())),
-            (To::Child, Frame::Granted),
+            (To::Child, Frame::Granted { threads: 3 }),
             (To::Parent, Frame::Output(vec![])),
             (To::Parent, Frame::Read { offset: 3, len: 4 }),
             (To::Parent, Frame::Turn { row_group: 6 }),

@@ -280,12 +280,12 @@ impl Scanning {
         }
     }
 
-    /// Lets it continue.
+    /// Lets it continue, with so many threads.
     ///
     /// # Errors
     /// It is gone, or asks without listening.
-    pub fn grant(&mut self) -> Result<(), ScanError> {
-        match self.process.to.grant() {
+    pub fn grant(&mut self, threads: u32) -> Result<(), ScanError> {
+        match self.process.to.grant(threads) {
             Ok(true) => Ok(()),
             // One that never reads would keep its parent waiting.
             Ok(false) => Err(ScanError::Garbage("it does not listen")),
@@ -405,7 +405,7 @@ mod tests {
         std::fs::write(&program, "#!/bin/sh\nwhile :; do :; done\n").unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
         let (reads_by, name, plan) = (ReadsBy::Requests, "a".into(), Vec::new());
-        let start = Start { reads_by, takes_turns: true, file_len: 1, memory_len: 64 << 20, name, plan };
+        let start = Start { reads_by, threads: None, file_len: 1, memory_len: 64 << 20, name, plan };
         let mut scanning = Program::at(program).start(&start, Source::Requests).unwrap();
         let (pid, until, mut pauses) = (scanning.process.child.id(), Instant::now() + Duration::from_secs(60), 0);
         let is_in = |wanted: &[char]| {

@@ -9,7 +9,6 @@ use std::io::{self, IoSlice, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
@@ -36,13 +35,13 @@ pub(crate) struct ToChild {
 #[derive(Debug)]
 struct Pipe {
     to: Mutex<UnixStream>,
-    /// Turns that were granted and not sent yet: the writer sends them before its next answer.
-    granted: AtomicUsize,
+    /// Turns that were granted and not sent yet, each with its threads: the writer sends them before its next answer.
+    granted: Mutex<Vec<u32>>,
 }
 
 impl ToChild {
     pub(crate) fn new(to: UnixStream) -> Self {
-        Self { pipe: Arc::new(Pipe { to: Mutex::new(to), granted: AtomicUsize::new(0) }), answers: None }
+        Self { pipe: Arc::new(Pipe { to: Mutex::new(to), granted: Mutex::default() }), answers: None }
     }
 
     /// Hands over the file, if there is one, and says what to do.
@@ -65,9 +64,9 @@ impl ToChild {
         to.flush()
     }
 
-    /// Grants a turn. Never waits; false: the process does not read.
-    pub(crate) fn grant(&self) -> io::Result<bool> {
-        self.pipe.granted.fetch_add(1, Ordering::AcqRel);
+    /// Grants a turn of so many threads. Never waits; false: the process does not read.
+    pub(crate) fn grant(&self, threads: u32) -> io::Result<bool> {
+        self.pipe.granted().push(threads);
         self.pipe.tell(true)
     }
 
@@ -90,9 +89,13 @@ impl Pipe {
         self.to.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn granted(&self) -> MutexGuard<'_, Vec<u32>> {
+        self.granted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Tells of what was granted, unless another thread writes: it does so then.
     fn tell(&self, only_at_once: bool) -> io::Result<bool> {
-        while self.granted.load(Ordering::Acquire) > 0 {
+        while !self.granted().is_empty() {
             let mut to = match self.to.try_lock() {
                 Ok(to) => to,
                 Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
@@ -107,10 +110,8 @@ impl Pipe {
     }
 
     fn write_granted(&self, to: &mut UnixStream) -> io::Result<()> {
-        for _ in 0..self.granted.swap(0, Ordering::AcqRel) {
-            Frame::Granted.write(to)?;
-        }
-        Ok(())
+        let granted = std::mem::take(&mut *self.granted());
+        granted.into_iter().try_for_each(|threads| Frame::Granted { threads }.write(to))
     }
 
     fn write_answers(&self, queue: &Receiver<Answer>) {
@@ -157,14 +158,14 @@ mod tests {
             Ok(vec![1; 3_000_000])
         }));
         assert!(to.answer(late).unwrap());
-        assert!(to.grant().unwrap());
-        assert_eq!(Frame::read(&mut from, To::Child).unwrap(), Frame::Granted);
+        assert!(to.grant(2).unwrap());
+        assert_eq!(Frame::read(&mut from, To::Child).unwrap(), Frame::Granted { threads: 2 });
         release.send(()).unwrap();
         // The answer fills the pipe: what is granted meanwhile comes behind it, and nobody waits.
         std::thread::sleep(Duration::from_millis(50));
-        assert!(to.grant().unwrap());
+        assert!(to.grant(2).unwrap());
         assert_eq!(Frame::read(&mut from, To::Child).unwrap(), Frame::Bytes(vec![1; 3_000_000]));
-        assert_eq!(Frame::read(&mut from, To::Child).unwrap(), Frame::Granted);
+        assert_eq!(Frame::read(&mut from, To::Child).unwrap(), Frame::Granted { threads: 2 });
         drop(to);
         child.wait().unwrap();
     }

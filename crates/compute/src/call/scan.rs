@@ -3,6 +3,7 @@
 //! A process of its own does it (`diskside_scan::Program`), with the open file and with so much memory; here is what starts it,
 //! gives it turns to compute, hands its result to the host, and stops it.
 
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
@@ -228,7 +229,7 @@ impl ScanJob {
     ) -> Result<Report, Box<Trailer>> {
         let start = Start {
             reads_by: if descriptor.is_some() { ReadsBy::Descriptor } else { ReadsBy::Requests },
-            takes_turns: true,
+            threads: None,
             file_len: file.len_bytes(),
             memory_len: self.plan.memory_len,
             name: file.name().to_owned(),
@@ -247,15 +248,21 @@ impl ScanJob {
             if stands == Stands::Waiting {
                 event = Some(scanning.next(&mut is_wanted));
             } else {
-                if stands == Stands::Computing {
-                    scanning.hold();
-                }
-                // It computes only in its turns, however long its file keeps it from asking for the next one.
-                turns.take(&mut || {
-                    if stands == Stands::Computing {
+                // It computes only in its turns, whatever its threads do meanwhile.
+                let (scanning, is_held) = (&RefCell::new(&mut scanning), Cell::new(false));
+                let mut wait = || {
+                    scanning.borrow().hold();
+                    is_held.set(true);
+                };
+                turns.take_or(&mut wait, &mut || {
+                    let mut scanning = scanning.borrow_mut();
+                    if is_held.take() {
                         scanning.resume();
                     }
-                    let granted = if stands == Stands::Asking { scanning.grant() } else { Ok(()) };
+                    let granted = match stands {
+                        Stands::Asking => scanning.grant(u32::try_from(1 + turns.idle()).unwrap_or(u32::MAX)),
+                        _ => Ok(()),
+                    };
                     event = Some(granted.and_then(|()| scanning.next_in_turn(&mut is_wanted, &mut || turns.pause())));
                 });
             }

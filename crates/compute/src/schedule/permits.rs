@@ -7,6 +7,9 @@
 //! A host that has used less time than those that compute, by more than a turn, does not wait: there is one permit more, for one
 //! thread of such a host and for a turn. Where that is taken it comes in before the end of a turn of others. A host has that
 //! advantage for a few turns of its own: time in which it wanted nothing is not saved up.
+//!
+//! A thread that has others at hand, a scan, may let them compute on permits that nobody wants. It asks for these again and again, and
+//! a newcomer does not wait for them: for some milliseconds more threads compute than there are permits.
 
 #[cfg(test)]
 mod tests;
@@ -63,6 +66,8 @@ struct Held {
     host: u64,
     cpu_share: u64,
     class: Class,
+    /// Threads besides that compute in its turn.
+    helpers: usize,
     /// When the turn began.
     since: Instant,
     /// Until when its time is counted.
@@ -87,7 +92,7 @@ struct Waiting {
 
 impl Held {
     fn counted(&self, ran: Duration) -> Duration {
-        counted(ran, self.cpu_share)
+        counted(ran, self.cpu_share) * u32::try_from(1 + self.helpers).unwrap_or(u32::MAX)
     }
 
     /// Whether its turn is over.
@@ -122,13 +127,14 @@ impl Gate {
 
     /// Threads that compute now.
     pub(crate) fn busy(&self) -> usize {
-        self.lock().busy()
+        let state = self.lock();
+        state.busy() + state.helpers()
     }
 
     /// Threads of a host that compute now, and that wait for it.
     pub(crate) fn of_host(&self, host: u64) -> (usize, usize) {
         let state = self.lock();
-        let busy = state.held.values().filter(|held| held.host == host).count();
+        let busy = state.held.values().filter(|held| held.host == host).map(|held| 1 + held.helpers).sum();
         (busy, state.waiting.iter().filter(|waiting| waiting.host == host).count())
     }
 
@@ -139,6 +145,11 @@ impl Gate {
 
     /// Waits for a permit and keeps it until the guard is dropped, on this thread. `None`: it is not wanted any more.
     pub(crate) fn enter(&self, turn: &Turn) -> Option<Permit<'_>> {
+        self.enter_or(turn, &mut || {})
+    }
+
+    /// The same; calls `waits` before it waits.
+    fn enter_or(&self, turn: &Turn, waits: &mut dyn FnMut()) -> Option<Permit<'_>> {
         let waiting = {
             let mut state = self.lock();
             state.arrive(turn.host);
@@ -151,7 +162,19 @@ impl Gate {
             }
             self.queue(&mut state, turn.host, turn.cpu_share, turn.class)
         };
+        waits();
         self.wait(&waiting, turn).then(|| Permit { gate: self, this_thread: PhantomData })
+    }
+
+    /// Permits that nobody wants, which others may use in the turn of the calling thread until it asks again.
+    fn idle(&self) -> usize {
+        let mut state = self.lock();
+        state.count_helped();
+        let Some(mut held) = state.held.remove(&std::thread::current().id()) else { return 0 };
+        let others = 1 + state.busy() + state.helpers() + state.waiting.len();
+        held.helpers = self.permits.saturating_sub(others);
+        state.held.insert(std::thread::current().id(), held);
+        held.helpers
     }
 
     /// If the turn of the calling thread is over and it is somebody else's, gives its permit away and waits for another;
@@ -279,6 +302,22 @@ impl State {
         self.held.len() + self.given
     }
 
+    /// Threads that compute in the turns of others.
+    fn helpers(&self) -> usize {
+        self.held.values().map(|held| held.helpers).sum()
+    }
+
+    /// Counts the time of the calling thread before it has another number of helpers.
+    fn count_helped(&mut self) {
+        let Some(held) = self.held.get_mut(&std::thread::current().id()) else { return };
+        let ran = held.counted_to.elapsed();
+        held.counted_to += ran;
+        let (host, counted) = (held.host, held.counted(ran));
+        if let Some(share) = self.used.get_mut(&host) {
+            share.used += counted;
+        }
+    }
+
     fn arrive(&mut self, host: u64) {
         let others = self.used.iter().filter(|(other, share)| **other != host && share.present > 0);
         let least = others.map(|(_, share)| share.used).min().unwrap_or_default();
@@ -305,7 +344,7 @@ impl State {
 
     fn hold(&mut self, host: u64, cpu_share: u64, class: Class) {
         let now = Instant::now();
-        let held = Held { host, cpu_share, class, since: now, counted_to: now };
+        let held = Held { host, cpu_share, class, helpers: 0, since: now, counted_to: now };
         let before = self.held.insert(std::thread::current().id(), held);
         debug_assert!(before.is_none(), "a thread holds one permit at a time");
     }
@@ -441,11 +480,19 @@ fn add_since(waited_ns: &AtomicU64, since: Instant) {
 
 impl Turns for HostTurns {
     fn take(&self, work: &mut dyn FnMut()) {
+        self.take_or(&mut || {}, work);
+    }
+
+    fn take_or(&self, waits: &mut dyn FnMut(), work: &mut dyn FnMut()) {
         let asked = Instant::now();
         // Without one the work sees that it is not wanted, and ends at once.
-        let _permit = self.gate.enter(&self.turn);
+        let _permit = self.gate.enter_or(&self.turn, waits);
         add_since(&self.waited.before_ns, asked);
         work();
+    }
+
+    fn idle(&self) -> usize {
+        self.gate.idle()
     }
 
     fn pause(&self) {

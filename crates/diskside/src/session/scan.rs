@@ -52,6 +52,8 @@ pub struct ScanOptions {
     pub cancel: Option<CancelToken>,
     /// Bytes of memory that a scan here may use.
     pub memory_len: u64,
+    /// Threads that a scan here computes with, at most; one for each processor by default. Its result is the same however many.
+    pub threads: u32,
     /// The program that scans here; `None`: it is searched for.
     pub program: Option<Program>,
     /// Whether directories that are called `key=value` are columns of the files in them, in scans of several files.
@@ -62,7 +64,9 @@ pub struct ScanOptions {
 
 impl Default for ScanOptions {
     fn default() -> Self {
-        Self { place: Where::Auto, cancel: None, memory_len: MEMORY_LEN, program: None, partitions: true, trace: None }
+        let threads = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
+        let (memory_len, program, partitions) = (MEMORY_LEN, None, true);
+        Self { place: Where::Auto, cancel: None, memory_len, threads, program, partitions, trace: None }
     }
 }
 
@@ -300,7 +304,7 @@ impl Scan<'_> {
         let program = program_of(self.options, self.name())?;
         let mut start = Start {
             reads_by: ReadsBy::Requests,
-            takes_turns: false,
+            threads: Some(self.options.threads),
             file_len: 0,
             memory_len: self.options.memory_len,
             name: self.name().to_owned(),
@@ -359,7 +363,7 @@ impl Scan<'_> {
             match event {
                 Event::Output(bytes) => out.write(&bytes)?,
                 Event::Waits => {}
-                Event::Turn => scanning.grant().map_err(|error| self.failed(error))?,
+                Event::Turn => return Err(self.failed(ScanError::Garbage("it has no turns, and asks for one"))),
                 Event::Read { offset, len } => {
                     let answer = reads.map(|reads| reads.begin(offset, len));
                     let answer = answer.ok_or(ScanError::Garbage("it has the file, and asks for it"));

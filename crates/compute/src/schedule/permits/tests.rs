@@ -122,7 +122,7 @@ fn who_is_not_wanted_any_more_waits_for_no_turn() {
 #[test]
 fn who_has_twice_the_share_is_next_until_it_used_twice_the_time() {
     let now = Instant::now();
-    let held = |cpu_share| Held { host: 1, cpu_share, class: Class::Normal, since: now, counted_to: now };
+    let held = |cpu_share| Held { host: 1, cpu_share, class: Class::Normal, helpers: 0, since: now, counted_to: now };
     let ran = Duration::from_millis(6);
     assert_eq!(held(CPU_SHARE).counted(ran), ran);
     assert_eq!([200, 50].map(|share| held(share).counted(ran)), [ran / 2, 2 * ran]);
@@ -160,7 +160,7 @@ fn time_in_which_a_host_wanted_nothing_is_not_saved_up() {
 #[test]
 fn a_host_that_computes_little_does_not_wait_for_the_end_of_a_turn() {
     let now = Instant::now();
-    let holder = Held { host: 1, cpu_share: CPU_SHARE, class: Class::Normal, since: now, counted_to: now + TURN_MIN };
+    let holder = Held { host: 1, cpu_share: CPU_SHARE, class: Class::Normal, helpers: 0, since: now, counted_to: now + TURN_MIN };
     let over = Held { counted_to: now + TURN, ..holder };
     let next = |ahead: Duration, class, holder| {
         let gate = Gate::new(1);
@@ -256,4 +256,34 @@ fn await_waiting(gate: &Gate) {
         assert!(began.elapsed() < Duration::from_secs(20), "nobody waits");
         std::thread::yield_now();
     }
+}
+
+/// A scan computed on one processor while the others had nothing to do.
+#[test]
+fn permits_that_nobody_wants_are_lent_and_nobody_waits_for_them() {
+    let gate = Gate::new(4);
+    let keep = Share { used: Duration::ZERO, present: 1 };
+    gate.lock().used.insert(1, keep);
+    assert_eq!(gate.idle(), 0, "who has none is lent none");
+    let first = gate.enter(&turn(1, Class::Normal)).unwrap();
+    assert_eq!((gate.idle(), gate.busy(), gate.of_host(1)), (3, 4, (4, 0)));
+    std::thread::scope(|scope| {
+        let (end, ended) = mpsc::channel::<()>();
+        let (begin, begun) = mpsc::channel();
+        let gate = &gate;
+        scope.spawn(move || {
+            let permit = gate.enter(&turn(2, Class::Normal));
+            begin.send((permit.is_some(), gate.idle())).unwrap();
+            assert!(ended.recv().is_err(), "until the end");
+        });
+        assert_eq!(begun.recv().unwrap(), (true, 0), "all are lent to the first one until it asks again");
+        assert_eq!(gate.idle(), 2, "one is taken");
+        drop(end);
+    });
+    std::thread::sleep(Duration::from_millis(5));
+    assert_eq!(gate.idle(), 3);
+    let used = gate.used(1).unwrap();
+    assert!(used >= Duration::from_millis(15), "three threads computed for five milliseconds, not {used:?}");
+    drop(first);
+    assert_eq!(gate.busy(), 0);
 }

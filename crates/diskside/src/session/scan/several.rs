@@ -48,7 +48,8 @@ impl Session {
             return self.open_late(location)?.scan(plan, options, out);
         }
         let mut span = Span::begin("scan of several files", SpanSide::Internal, options.trace);
-        let options = ScanOptions { trace: span.context_or(options.trace), ..options.clone() };
+        let threads = options.threads.div_ceil(AT_ONCE);
+        let options = ScanOptions { threads, trace: span.context_or(options.trace), ..options.clone() };
         let scanned = self.scan_all(files, plan, options, out);
         scanned.inspect_err(|error| span.fail(error))
     }
@@ -186,7 +187,7 @@ impl Running {
                     answered.map_err(|error| scan_error(name, error))
                 }
                 Ok(Event::Waits) => Ok(()),
-                Ok(Event::Turn) => scanning.grant().map_err(|error| scan_error(name, error)),
+                Ok(Event::Turn) => Err(scan_error(name, ScanError::Garbage("it has no turns, and asks for one"))),
                 Err(error) => Err(scan_error(name, error)),
             };
             if let Err(error) = answered {

@@ -1,0 +1,100 @@
+//! Which groups of a file a scan reads: those of its part that neither statistics, nor filters, nor indexes rule out.
+
+use crate::condition::Condition;
+use crate::input::Input;
+use crate::scan::Place;
+use crate::work::Work;
+use diskside_scan::{Failure, Report};
+
+/// So much of the memory is for indexes of pages, which take some times as much once they are decoded.
+const INDEXES_PART: u64 = 64;
+
+/// What groups are chosen by.
+pub(crate) struct Choice<'a> {
+    pub(crate) work: &'a Work,
+    /// Columns of the file that are needed, by slots.
+    pub(crate) needed: &'a [usize],
+    pub(crate) place: &'a Place,
+}
+
+impl Choice<'_> {
+    /// The groups of the part that may have rows that are wanted; counts all that the report says of groups.
+    pub(crate) fn wanted(&self, input: &mut Input, report: &mut Report) -> Result<Vec<usize>, Failure> {
+        let (file, part) = (&*self.work.file, self.work.plan.part);
+        let last = u64::from(part.first) + u64::from(part.count);
+        let mut wanted = Vec::new();
+        (report.row_groups, report.file_len) = (file.groups() as u64, input.len());
+        for (group, is_ruled_out) in self.ruled_out(input)?.into_iter().enumerate() {
+            self.is_at(group);
+            let is_in_part = (u64::from(part.first)..last).contains(&(group as u64));
+            if is_ruled_out || file.rows(group) == Some(0) {
+                report.pruned += u64::from(is_in_part);
+                continue;
+            }
+            let len: u64 = file.ranges(group, self.needed).iter().map(|range| range.end - range.start).sum();
+            report.needed_len_of_all += len;
+            report.needed_len += if is_in_part { len } else { 0 };
+            if is_in_part || (file.is_sequential() && (group as u64) < last) {
+                wanted.push(group);
+            }
+        }
+        self.place.leave();
+        Ok(wanted)
+    }
+
+    /// For each group whether it is known to have no row that is wanted. Filters of those of the part are read, all at one time.
+    fn ruled_out(&self, input: &mut Input) -> Result<Vec<bool>, Failure> {
+        let (file, part) = (&*self.work.file, self.work.plan.part);
+        let Some(filter) = &self.work.filter else { return Ok(vec![false; file.groups()]) };
+        let mut ruled_out = Vec::with_capacity(file.groups());
+        let mut reading = Vec::new();
+        for group in 0..file.groups() {
+            self.is_at(group);
+            ruled_out.push(!file.may_fulfil(group, self.needed, filter));
+            if !ruled_out[group]
+                && (group as u64).checked_sub(part.first.into()).is_some_and(|at| at < part.count.into())
+            {
+                for lookup in file.lookups(group, self.needed, filter) {
+                    let fetching = input.begin(vec![lookup.range.clone()])?;
+                    reading.push((group, lookup, fetching));
+                }
+            }
+        }
+        for (group, lookup, fetching) in reading {
+            self.is_at(group);
+            let filter = input.finish(fetching)?.first();
+            ruled_out[group] |= !lookup.may_have(&filter);
+        }
+        for group in self.left_out(input, filter, &ruled_out)? {
+            ruled_out[group] = true;
+        }
+        Ok(ruled_out)
+    }
+
+    /// Leaves out pages of the groups of the part that are left, by their indexes; returns groups of which nothing is wanted.
+    fn left_out(&self, input: &mut Input, filter: &Condition, ruled_out: &[bool]) -> Result<Vec<usize>, Failure> {
+        let (file, part) = (&*self.work.file, self.work.plan.part);
+        let (mut reading, mut len) = (Vec::new(), 0);
+        let of_part = (0..file.groups()).skip(part.first as usize).take(part.count as usize);
+        for group in of_part.filter(|group| !ruled_out[*group]) {
+            self.is_at(group);
+            let ranges = file.indexes(group, self.needed, filter);
+            len += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
+            if len > self.work.memory_len / INDEXES_PART {
+                break;
+            }
+            if !ranges.is_empty() {
+                reading.push((group, input.begin(ranges)?));
+            }
+        }
+        let mut indexes = Vec::with_capacity(reading.len());
+        for (group, fetching) in reading {
+            indexes.push((group, input.finish(fetching)?));
+        }
+        Ok(file.leave_out(indexes, self.needed, filter))
+    }
+
+    fn is_at(&self, group: usize) {
+        self.place.set(self.work.file.group_name(), group);
+    }
+}
