@@ -72,6 +72,11 @@ impl Aggregation {
         this
     }
 
+    /// Bytes that groups take, about.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// The keys and aggregates that come out, with their types.
     pub(crate) fn schema(&self) -> Schema {
         let keys = self.keys.iter().map(Key::field);

@@ -11,8 +11,8 @@ use std::{io, thread};
 
 /// The most threads of a scan.
 const THREADS_MAX: usize = 8;
-/// What a thread may make of a group before the leader takes it.
-const MADE_MAX: usize = 1;
+/// Parts of the group that the leader takes from that are made before it takes them.
+const AHEAD: usize = 2;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -66,35 +66,47 @@ pub(crate) struct Groups<T, E> {
     crew: Crew,
     turns: Arc<Turns>,
     given: usize,
-    flying: VecDeque<Receiver<Result<T, E>>>,
+    flying: VecDeque<Receiver<Result<(T, u64), E>>>,
 }
 
-/// Says how a group goes.
+/// A group, as the thread has it that works at it.
 pub(crate) struct Group {
     turns: Arc<Turns>,
     index: usize,
 }
 
-/// Which groups it is the turn of.
-#[derive(Default)]
+/// Whose turn it is.
 struct Turns {
     state: Mutex<State>,
     changed: Condvar,
+    /// Bytes that parts may have together while they wait until the groups before them are taken.
+    waiting_len_max: u64,
 }
 
 #[derive(Default)]
 struct State {
-    /// The first group that the leader has not all of.
-    first: usize,
-    /// So many groups from that one on may be worked at.
+    /// How many groups may be worked at.
     threads: usize,
+    /// The first group that the leader has not all of, and all behind it.
+    first: usize,
+    flying: VecDeque<Progress>,
     /// The first group that was not begun.
     begun: usize,
+    /// Bytes of parts that wait.
+    waiting_len: u64,
+}
+
+#[derive(Default)]
+struct Progress {
+    is_done: bool,
+    /// Parts that were made and not taken.
+    parts: usize,
 }
 
 impl<T: Send + 'static, E: Send + 'static> Groups<T, E> {
-    pub(crate) fn new(crew: Crew) -> Self {
-        Self { crew, turns: Arc::default(), given: 0, flying: VecDeque::new() }
+    pub(crate) fn new(crew: Crew, waiting_len_max: u64) -> Self {
+        let turns = Turns { state: Mutex::default(), changed: Condvar::new(), waiting_len_max };
+        Self { crew, turns: Arc::new(turns), given: 0, flying: VecDeque::new() }
     }
 
     /// Lets so many threads work from now on, where there are so many.
@@ -108,26 +120,30 @@ impl<T: Send + 'static, E: Send + 'static> Groups<T, E> {
         self.turns.lock().threads.max(1)
     }
 
-    /// Gives the next group to the crew. `make` says what becomes of it, in parts; if it panics, `panicked` says so.
+    /// Gives the next group to the crew. `make` hands over what becomes of it, in parts, each with its length; if it panics,
+    /// `panicked` says so.
     pub(crate) fn give(
         &mut self,
-        make: impl FnOnce(&Group, &mut dyn FnMut(T) -> bool) -> Result<(), E> + Send + 'static,
+        make: impl FnOnce(&Group, &mut dyn FnMut(T, u64) -> bool) -> Result<(), E> + Send + 'static,
         panicked: impl FnOnce(String) -> E + Send + 'static,
     ) {
-        let (made, taken) = sync_channel(MADE_MAX);
+        let (made, taken) = channel();
         let group = Group { turns: Arc::clone(&self.turns), index: self.given };
         let job = move || {
             group.awaits_turn();
-            let done = panics::caught(|| make(&group, &mut |part| group.hand(&made, part)));
-            group.turns.has_begun(group.index);
+            let done = panics::caught(|| make(&group, &mut |part, len| group.hand(&made, part, len)));
             let failed = match done {
-                Ok(Ok(())) => return,
-                Ok(Err(failed)) => failed,
-                Err(told) => panicked(told),
+                Ok(Ok(())) => None,
+                Ok(Err(failed)) => Some(failed),
+                Err(told) => Some(panicked(told)),
             };
-            // The leader may have ended.
-            let _ = made.send(Err(failed));
+            if let Some(failed) = failed {
+                // The leader may have ended.
+                let _ = made.send(Err(failed));
+            }
+            group.is_done();
         };
+        self.turns.lock().flying.push_back(Progress::default());
         // The crew is there as long as its leader.
         let _ = self.crew.jobs.send(Box::new(job));
         self.given += 1;
@@ -136,37 +152,80 @@ impl<T: Send + 'static, E: Send + 'static> Groups<T, E> {
 
     /// The next part of the first group; `None`: the group is at its end, or there is none.
     pub(crate) fn take(&mut self) -> Option<Result<T, E>> {
-        match self.flying.front()?.recv() {
-            Ok(made) => Some(made),
+        let made = self.flying.front()?.recv();
+        let mut state = self.turns.lock();
+        let taken = match made {
+            Ok(Ok((part, len))) => {
+                state.waiting_len -= len;
+                if let Some(first) = state.flying.front_mut() {
+                    first.parts -= 1;
+                }
+                Some(Ok(part))
+            }
+            Ok(Err(failed)) => Some(Err(failed)),
             Err(_) => {
                 self.flying.pop_front();
-                self.turns.lock().first += 1;
-                self.turns.changed.notify_all();
+                state.flying.pop_front();
+                state.first += 1;
                 None
             }
-        }
+        };
+        drop(state);
+        self.turns.changed.notify_all();
+        taken
     }
 }
 
 impl Group {
     /// Runs what has to be done of each group in order, before it is done of the next one.
     pub(crate) fn in_order<R>(&self, work: impl FnOnce() -> R) -> R {
-        self.turns.wait_until(|state| state.begun == self.index);
+        drop(self.turns.wait_until(|state| state.begun == self.index));
         let done = work();
-        self.turns.has_begun(self.index);
+        self.has_begun();
         done
     }
 
+    /// Waits until few enough of the groups before this one are worked at.
     fn awaits_turn(&self) {
-        self.turns.wait_until(|state| self.index < state.first + state.threads);
+        drop(self.turns.wait_until(|state| {
+            let before = state.flying.iter().take(self.index - state.first);
+            before.filter(|group| !group.is_done).count() < state.threads
+        }));
     }
 
-    /// Hands a part to the leader; false: it takes no more.
-    fn hand<T, E>(&self, made: &SyncSender<Result<T, E>>, part: T) -> bool {
-        let is_taken = made.send(Ok(part)).is_ok();
+    /// Hands a part to the leader, once there is room for it; false: it takes no more.
+    fn hand<T, E>(&self, made: &Sender<Result<(T, u64), E>>, part: T, len: u64) -> bool {
+        let has_room = |state: &State| match self.index - state.first {
+            0 => state.flying[0].parts < AHEAD,
+            _ => state.waiting_len + len <= self.turns.waiting_len_max,
+        };
+        {
+            let mut state = self.turns.wait_until(has_room);
+            state.waiting_len += len;
+            let at = self.index - state.first;
+            state.flying[at].parts += 1;
+        }
+        let is_taken = made.send(Ok((part, len))).is_ok();
         // Others may want to compute by now.
         self.awaits_turn();
         is_taken
+    }
+
+    fn has_begun(&self) {
+        self.turns.lock().begun = self.index + 1;
+        self.turns.changed.notify_all();
+    }
+
+    fn is_done(&self) {
+        let mut state = self.turns.lock();
+        let at = self.index - state.first;
+        state.flying[at].is_done = true;
+        // One that failed may not have come to what is done in order.
+        if state.begun == self.index {
+            state.begun += 1;
+        }
+        drop(state);
+        self.turns.changed.notify_all();
     }
 }
 
@@ -175,17 +234,9 @@ impl Turns {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait_until(&self, is_time: impl Fn(&State) -> bool) {
+    fn wait_until(&self, is_time: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
         let waits = |state: &mut State| !is_time(state);
-        drop(self.changed.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn has_begun(&self, index: usize) {
-        let mut state = self.lock();
-        if state.begun == index {
-            state.begun += 1;
-            self.changed.notify_all();
-        }
+        self.changed.wait_while(self.lock(), waits).unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -196,7 +247,7 @@ mod tests {
     type Made = Groups<(usize, usize), String>;
 
     fn crew(threads: usize) -> Made {
-        let groups = Groups::new(Crew::start().unwrap());
+        let groups = Groups::new(Crew::start().unwrap(), 100);
         groups.let_work(threads);
         groups
     }
@@ -219,8 +270,8 @@ mod tests {
         for threads in [1, 2, THREADS_MAX] {
             let mut groups = crew(threads);
             for group in 0..20 {
-                let parts = move |_: &Group, hand: &mut dyn FnMut((usize, usize)) -> bool| {
-                    (0..5).for_each(|part| assert!(hand((group, part))));
+                let parts = move |_: &Group, hand: &mut dyn FnMut((usize, usize), u64) -> bool| {
+                    (0..5).for_each(|part| assert!(hand((group, part), 7)));
                     Ok(())
                 };
                 groups.give(parts, |told| told);
@@ -235,9 +286,9 @@ mod tests {
         let (mut groups, order) = (crew(2), Arc::new(Mutex::new(Vec::new())));
         for index in 0..10 {
             let order = Arc::clone(&order);
-            let make = move |group: &Group, hand: &mut dyn FnMut((usize, usize)) -> bool| {
+            let make = move |group: &Group, hand: &mut dyn FnMut((usize, usize), u64) -> bool| {
                 group.in_order(|| order.lock().unwrap().push(index));
-                hand((index, 0));
+                hand((index, 0), 1);
                 Ok(())
             };
             groups.give(make, |told| told);
@@ -248,7 +299,7 @@ mod tests {
         groups.give(
             |group, hand| {
                 group.in_order(|| {
-                    hand((11, 0));
+                    hand((11, 0), 1);
                     Ok(())
                 })
             },

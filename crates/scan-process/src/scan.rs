@@ -26,6 +26,8 @@ const FETCHED_PART: u64 = 3;
 /// made of it, and what the leader has.
 const BATCHES_PART: u64 = 4;
 const BATCHES: u64 = 3;
+/// Parts may have so many bytes for each byte of memory while those before them are put together.
+const WAITING_PART: u64 = 8;
 /// Rows that are counted at a time where nothing of them is needed.
 const COUNTED_ROWS: u64 = 1 << 20;
 /// Whether to continue is asked again after so long.
@@ -61,7 +63,7 @@ pub(crate) fn run(start: Start, crew: Crew, may_make_code: MayMakeCode, place: &
     let choice = Choice { work: &work, needed: &needed, place };
     let wanted = choice.wanted(&mut input, &mut report)?;
     let threads_max = work.threads_max(&wanted);
-    let groups = Groups::new(crew);
+    let groups = Groups::new(crew, start.memory_len / WAITING_PART);
     let mut scan = Scan { start: &start, work: &work, needed, input, place, report, groups, threads_max, asked: None };
     let mut together = Together::new(&work, place, function)?;
     scan.run(&wanted, &mut together)?;
@@ -152,8 +154,9 @@ impl Scan<'_> {
         let mut left = wanted.iter().copied().peekable();
         let (mut begun, mut given): (VecDeque<Begun>, VecDeque<(usize, u64)>) = Default::default();
         while together.wants_more() {
-            let at_once = if together.may_end_early() { 1 } else { self.groups.threads() };
-            // While some are decoded, the next one is on its way.
+            // Of groups behind the first ones some are made before their turn has come, and while all are decoded, the next one
+            // is on its way.
+            let at_once = if together.may_end_early() { 1 } else { 2 * self.groups.threads() };
             let ahead = if together.may_end_early() { 1 } else { at_once + 1 };
             while begun.len() + given.len() < ahead
                 && let Some(group) = left.peek()
@@ -213,7 +216,7 @@ impl Scan<'_> {
     fn give(&mut self, group: usize, unread: Unread) {
         let work = Arc::clone(self.work);
         let (name, place) = (self.start.name.clone(), self.place.told());
-        let make = move |at: &Group, hand: &mut dyn FnMut(Made) -> bool| work.group(at, group, unread, hand);
+        let make = move |at: &Group, hand: &mut dyn FnMut(Made, u64) -> bool| work.group(at, group, unread, hand);
         self.groups.give(make, move |told| Work::panicked(&name, &place, &told));
     }
 

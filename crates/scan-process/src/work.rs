@@ -9,7 +9,7 @@ use crate::outcome::Outcome;
 use crate::result;
 use crate::sums::Problem;
 use crate::table::Table;
-use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
+use arrow_array::{Array as _, ArrayRef, BooleanArray, RecordBatch};
 use arrow_select::filter::FilterBuilder;
 use diskside_scan::{Failure, FailureKind, Plan};
 
@@ -55,6 +55,16 @@ pub(crate) enum What {
     Rows(Vec<ArrayRef>, usize),
 }
 
+impl Made {
+    /// Bytes that it takes.
+    fn len(&self) -> u64 {
+        match &self.what {
+            What::Groups(groups) => groups.len() as u64,
+            What::Rows(columns, _) => columns.iter().map(|column| column.get_array_memory_size() as u64).sum(),
+        }
+    }
+}
+
 impl Work {
     /// Decodes a group, and hands on what is made of each batch, until nobody takes it.
     pub(crate) fn group(
@@ -62,7 +72,7 @@ impl Work {
         at: &Group,
         group: usize,
         unread: Unread,
-        hand: &mut dyn FnMut(Made) -> bool,
+        hand: &mut dyn FnMut(Made, u64) -> bool,
     ) -> Result<(), Failure> {
         let fetched = unread.read()?;
         let decode = || self.file.decode(fetched, group, &self.order);
@@ -74,7 +84,8 @@ impl Work {
         }
         for batch in batches {
             let made = self.batch(&batch.map_err(|error| self.damaged(group, &error))?)?;
-            if !hand(made) {
+            let len = made.len();
+            if !hand(made, len) {
                 break;
             }
         }

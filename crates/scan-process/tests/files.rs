@@ -170,11 +170,10 @@ fn paged(directory: &Path, rng: &mut fastrand::Rng) -> [PathBuf; 2] {
     let near: ArrayRef =
         Arc::new(Int64Array::from_iter((0..ROWS).map(|row| (row / 700 % 3 != 0).then(|| row / 10 + rng.i64(0..50)))));
     let text: ArrayRef = Arc::new(StringArray::from_iter_values((0..ROWS).map(|row| format!("{:05}", row / 3))));
-    let ratio: ArrayRef =
-        Arc::new(Float64Array::from_iter_values((0..ROWS).map(|row| match row % 1000 {
-            0 => f64::NAN,
-            _ => row as f64 / 7.0,
-        })));
+    let ratio: ArrayRef = Arc::new(Float64Array::from_iter_values((0..ROWS).map(|row| match row % 1000 {
+        0 => f64::NAN,
+        _ => row as f64 / 7.0,
+    })));
     let random: ArrayRef = Arc::new(Int64Array::from_iter_values((0..ROWS).map(|_| rng.i64(..))));
     let columns = vec![("sorted", sorted), ("near", near), ("text", text), ("ratio", ratio), ("random", random)];
     // Only one column has a dictionary, which is read whatever its pages are.
