@@ -5,7 +5,8 @@ use crate::evaluate::Texts;
 use crate::result::exact_array;
 use crate::value::exact_digits;
 use arrow_array::cast::AsArray as _;
-use arrow_array::{Array as _, ArrayRef, BooleanArray, StringArray, StringViewArray};
+use arrow_array::types::Int32Type;
+use arrow_array::{Array as _, ArrayRef, BooleanArray, DictionaryArray, StringArray, StringViewArray};
 use arrow_schema::{DataType, Field};
 use hashbrown::DefaultHashBuilder;
 use hashbrown::hash_table::{Entry, HashTable};
@@ -29,6 +30,8 @@ pub(crate) struct Key {
     /// The codes, by the values' hashes.
     codes: HashTable<u32>,
     hasher: DefaultHashBuilder,
+    /// The dictionary of the last rows, and the codes of its values as far as they are known.
+    dictionary: Option<(ArrayRef, Vec<Option<u32>>)>,
 }
 
 enum KeyValue {
@@ -78,6 +81,7 @@ impl Key {
             values: Vec::new(),
             codes: HashTable::new(),
             hasher: DefaultHashBuilder::default(),
+            dictionary: None,
         }
     }
 
@@ -109,6 +113,9 @@ impl Key {
     /// The codes of rows; `len` counts the bytes that new values take.
     pub(crate) fn codes_of(&mut self, columns: &[ArrayRef], rows: usize, len: &mut usize) -> Vec<u32> {
         let array = &columns[self.slot];
+        if let Some(coded) = array.as_dictionary_opt::<Int32Type>() {
+            return self.codes_of_dictionary(coded, len);
+        }
         let nulls = array.nulls();
         let is_null = |row: usize| nulls.is_some_and(|nulls| nulls.is_null(row));
         match Class::of(array.data_type()) {
@@ -131,6 +138,26 @@ impl Key {
                 (0..rows).map(|row| self.code(value(row), len)).collect()
             }
         }
+    }
+
+    /// The values of a dictionary are looked up once, and only those that rows have.
+    fn codes_of_dictionary(&mut self, array: &DictionaryArray<Int32Type>, len: &mut usize) -> Vec<u32> {
+        let (texts, keys) = (array.values(), array.keys());
+        let known = self.dictionary.take().filter(|(of, _)| Arc::ptr_eq(of, texts));
+        let (_, mut known) = known.unwrap_or_else(|| (Arc::clone(texts), vec![None; texts.len()]));
+        let nulls = array.logical_nulls();
+        let mut null = None;
+        let values = texts.as_string::<i32>();
+        let code = |(row, key): (usize, &i32)| {
+            if nulls.as_ref().is_some_and(|nulls| nulls.is_null(row)) {
+                return *null.get_or_insert_with(|| self.code(KeyRef::Null, len));
+            }
+            let at = usize::try_from(*key).expect("a key of the dictionary");
+            *known[at].get_or_insert_with(|| self.code(KeyRef::Text(values.value(at)), len))
+        };
+        let codes = keys.values().iter().enumerate().map(code).collect();
+        self.dictionary = Some((Arc::clone(texts), known));
+        codes
     }
 
     /// Equal views are equal texts, and most rows have one of a few: what a view's code is, is kept where its hash says.

@@ -7,14 +7,15 @@ use crate::input::{Fetched, Input};
 use crate::pages::{self, Found, Pages};
 use crate::prune::RowGroup;
 use crate::table::{BATCH_ROWS, Batches, Table};
-use arrow_schema::SchemaRef;
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use diskside_scan::{Failure, FailureKind};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy,
 };
+use parquet::basic::{Encoding, EncodingMask};
 use parquet::file::metadata::page_index::PageIndexProvider;
-use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaDataReader, RowGroupMetaData};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ const END_LEN: u64 = 8;
 const VIEW_LEN: i64 = 16;
 /// An open file.
 pub(crate) struct ParquetFile {
+    schema: SchemaRef,
+    /// With the types that are decoded to.
     metadata: ArrowReaderMetadata,
     pages: Arc<Pages>,
     /// For each column its only leaf; `None`: it is nested.
@@ -81,7 +84,7 @@ impl ParquetFile {
                 *count == 1 && of_file.column(leaf).max_rep_level() == 0 && of_file.column(leaf).max_def_level() <= 1;
             leaves[root] = is_flat.then_some(leaf);
         }
-        Ok(Self { metadata, pages, leaves })
+        Ok(Self { schema: Arc::clone(metadata.schema()), metadata, pages, leaves })
     }
 
     fn row_groups(&self) -> &[RowGroupMetaData] {
@@ -89,7 +92,7 @@ impl ParquetFile {
     }
 
     fn row_group<'a>(&'a self, group: usize, needed: &'a [usize]) -> RowGroup<'a> {
-        RowGroup { metadata: &self.row_groups()[group], schema: self.schema(), needed, leaves: &self.leaves }
+        RowGroup { metadata: &self.row_groups()[group], schema: &self.schema, needed, leaves: &self.leaves }
     }
 
     /// The leaves of columns.
@@ -101,7 +104,27 @@ impl ParquetFile {
 
 impl Table for ParquetFile {
     fn schema(&self) -> &SchemaRef {
-        self.metadata.schema()
+        &self.schema
+    }
+
+    fn keep_dictionaries(&mut self, columns: &[usize]) {
+        let is_coded = |column: usize| {
+            let leaf = self.leaves[column];
+            leaf.is_some_and(|leaf| self.row_groups().iter().all(|group| is_coded(group.column(leaf))))
+        };
+        let field = |(column, field): (usize, &Arc<Field>)| match field.data_type() {
+            DataType::Utf8View if columns.contains(&column) && is_coded(column) => {
+                let coded = DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+                Arc::new(field.as_ref().clone().with_data_type(coded))
+            }
+            _ => Arc::clone(field),
+        };
+        let fields: Vec<_> = self.schema.fields().iter().enumerate().map(field).collect();
+        let options = ArrowReaderOptions::new().with_schema(Arc::new(Schema::new(fields)));
+        // Otherwise they stay as they are.
+        if let Ok(metadata) = ArrowReaderMetadata::try_new(Arc::clone(self.metadata.metadata()), options) {
+            self.metadata = metadata;
+        }
     }
 
     fn group_name(&self) -> &'static str {
@@ -181,4 +204,11 @@ impl Table for ParquetFile {
         let reader = reader.build().map_err(|error| error.to_string())?;
         Ok(Box::new(reader.map(|batch| batch.map_err(|error| error.to_string()))))
     }
+}
+
+/// Whether all pages have codes of the chunk's dictionary, and not values: a writer gives up a dictionary that becomes too long.
+fn is_coded(chunk: &ColumnChunkMetaData) -> bool {
+    let codes =
+        |mask: &EncodingMask| mask.is_only(Encoding::RLE_DICTIONARY) || mask.is_only(Encoding::PLAIN_DICTIONARY);
+    chunk.dictionary_page_offset().is_some() && chunk.page_encoding_stats_mask().is_some_and(codes)
 }

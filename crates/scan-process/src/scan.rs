@@ -81,8 +81,8 @@ struct Bound {
     needed: Vec<usize>,
 }
 
-fn bind(file: Box<dyn Table>, plan: Plan, function: Option<Function>, start: &Start) -> Result<Bound, Failure> {
-    let (schema, name, memory_len) = (file.schema(), &start.name, start.memory_len);
+fn bind(mut file: Box<dyn Table>, plan: Plan, function: Option<Function>, start: &Start) -> Result<Bound, Failure> {
+    let (schema, name, memory_len) = (&Arc::clone(file.schema()), &start.name, start.memory_len);
     let mut binder = Binder::new(name, schema);
     let filter = match plan.conjuncts() {
         [] => None,
@@ -101,6 +101,12 @@ fn bind(file: Box<dyn Table>, plan: Plan, function: Option<Function>, start: &St
         plan.columns.iter().map(|name| binder.slot(name)).collect::<Result<_, _>>()?
     };
     let needed = binder.needed();
+    if function.is_none() {
+        let only_keys = plan.only_keys();
+        let is_key = |column: &usize| only_keys.contains(&schema.field(*column).name().as_str());
+        let keys: Vec<usize> = needed.iter().copied().filter(is_key).collect();
+        file.keep_dictionaries(&keys);
+    }
     let mut order = needed.clone();
     order.sort_unstable();
     let at = needed.iter().filter_map(|column| order.binary_search(column).ok()).collect();

@@ -17,6 +17,9 @@ pub(crate) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch, String
 pub(crate) trait Table: Send + Sync {
     /// The columns, with the types that batches have.
     fn schema(&self) -> &SchemaRef;
+    /// Has columns of texts decoded as the codes of dictionaries from now on, where the file has them so. Their texts are only told
+    /// apart.
+    fn keep_dictionaries(&mut self, _columns: &[usize]) {}
     /// What messages call a group.
     fn group_name(&self) -> &'static str;
     /// How many groups there are.

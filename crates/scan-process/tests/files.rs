@@ -140,6 +140,32 @@ fn a_result_is_the_same_however_many_threads_make_it() {
     }
 }
 
+/// Texts that rows are only grouped by are decoded as codes of a dictionary, if all pages of the column have codes: the groups are
+/// those of the texts.
+#[test]
+fn groups_are_the_same_whether_a_column_has_dictionaries_or_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let text = |row: u32, count: u32| (row % 7 != 0).then(|| format!("a text of some length {}", row * 31 % count));
+    let column = |count: u32| Arc::new(StringArray::from_iter((0..6000).map(|row| text(row, count)))) as ArrayRef;
+    // Of the second one a dictionary becomes too long in the middle of a row group; the third one has none.
+    let columns = vec![("few", column(40)), ("many", column(4001)), ("plain", column(40))];
+    let properties = WriterProperties::builder()
+        .set_max_row_group_row_count(Some(2500))
+        .set_data_page_row_count_limit(500)
+        .set_write_batch_size(100)
+        .set_dictionary_page_size_limit(20 << 10)
+        .set_column_dictionary_enabled("plain".into(), false);
+    let file = write(directory.path(), "texts.parquet", columns, properties.build());
+    for by in ["few", "many", "plain"] {
+        let plan = Plan { aggregates: parse_aggregates("count(*)").unwrap(), by: vec![by.into()], ..Plan::default() };
+        // A column that the filter names is decoded as texts.
+        let filter = Some(parse_filter(&format!("{by} is null or {by} is not null")).unwrap());
+        let texts = scan(&file, &Plan { filter, ..plan.clone() }).unwrap().0;
+        assert!(texts.len() > 1000, "{by}");
+        assert_eq!(scan(&file, &plan).unwrap().0, texts, "{by}");
+    }
+}
+
 /// A value that is between the least and the greatest one of each row group, and in none: only a Bloom filter knows.
 #[test]
 fn row_groups_that_bloom_filters_rule_out_are_not_read() {

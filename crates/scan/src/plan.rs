@@ -260,6 +260,15 @@ impl Plan {
     pub fn aggregates(&self) -> bool {
         !self.aggregates.is_empty() || !self.by.is_empty()
     }
+
+    /// The columns that rows are grouped by, and that neither the filter nor an aggregate names.
+    #[must_use]
+    pub fn only_keys(&self) -> Vec<&str> {
+        let mut keys: Vec<&str> = self.by.iter().map(String::as_str).collect();
+        let named = self.filter.iter().chain(self.aggregates.iter().filter_map(|aggregate| aggregate.input.as_ref()));
+        named.for_each(|expression| expression.columns(&mut |name| keys.retain(|key| *key != name)));
+        keys
+    }
 }
 
 impl Expression {
