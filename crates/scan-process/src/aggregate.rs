@@ -139,12 +139,12 @@ impl Aggregation {
             groups.iter_mut().zip(codes).for_each(|(at, code)| *at = *at * *width as u32 + code);
         }
         let mut table = vec![UNKNOWN; table_len];
-        for row in 0..rows {
-            let at = groups[row] as usize;
-            if table[at] == UNKNOWN {
-                table[at] = self.group_at(&codes, row)?;
+        for (row, group) in groups.iter_mut().enumerate() {
+            let of_codes = &mut table[*group as usize];
+            if *of_codes == UNKNOWN {
+                *of_codes = self.group_at(&codes, row)?;
             }
-            groups[row] = table[at];
+            *group = *of_codes;
         }
         Ok(groups)
     }
