@@ -223,6 +223,16 @@ impl Session {
         SessionFunction::load(&self.inner.engine, object, name)
     }
 
+    /// Finds a function over columns, for [`scan`](File::scan): `FILE.o[:NAME]` or `FILE.c[:NAME]`.
+    pub fn columns_function(&self, what: impl AsRef<OsStr>) -> Result<SessionFunction, ResolveError> {
+        SessionFunction::resolve_columns(&self.inner.engine, what)
+    }
+
+    /// As [`load`](Self::load), of a function over columns.
+    pub fn load_columns(&self, object: &[u8], name: Option<&str>) -> Result<SessionFunction, ResolveError> {
+        SessionFunction::load_columns(&self.inner.engine, object, name)
+    }
+
     /// Opens what a path or URL names, for reading.
     pub fn open(&self, what: &str) -> Result<File, SessionError> {
         File::open(self, &what.parse()?, OpenMode::Read)

@@ -123,8 +123,9 @@ impl File {
         given: &Bound<'_, PyDict>,
     ) -> PyResult<Request> {
         let (file, (options, cancel, progress)) = (self.get()?, options::read(given)?);
+        let function = function.over_bytes()?;
         Ok(py.detach(|| {
-            let pending = file.pwrite_fn(offset, Buffer::copy_of(input), &function.0, args, &options);
+            let pending = file.pwrite_fn(offset, Buffer::copy_of(input), function, args, &options);
             Request::begin_run(pending, cancel, Some(progress))
         }))
     }

@@ -5,11 +5,14 @@ use crate::file::File;
 use crate::options;
 use crate::request::interruptible;
 use diskside::CompileError;
+use diskside::LoadError;
 use diskside::args::{describe, encode, usage, wants_first_line};
+use diskside::columns::{Outputs, outputs_of};
 use diskside::compile::{compile_by, compile_text as compile_source, has_lowering as is_lowering_here, lower_module};
 use diskside::library::{ResolveError, shipped as all_shipped};
 use diskside::result::{columns, row_len};
-use diskside::sandbox::image::{ArgSchema, ArgType};
+use diskside::sandbox::image::{ArgSchema, ArgType, Kind};
+use diskside::scan::{ColumnFunction, Gives};
 use diskside::session::{Session, SessionFunction, SessionOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
@@ -41,8 +44,15 @@ pub(crate) fn shipped() -> Vec<(&'static str, &'static str)> {
 /// A shipped function by its name, `FILE.o[:NAME]`, or `FILE.c[:NAME]` to compile.
 #[pyfunction]
 pub(crate) fn find(py: Python<'_>, what: &str) -> PyResult<Function> {
-    let found: Result<_, ResolveError> = py.detach(|| loader().function(what));
+    let found = py.detach(|| match loader().function(what) {
+        Err(error) if is_of_columns(&error) => loader().columns_function(what),
+        found => found,
+    });
     Ok(Function(found.map_err(Failure::from)?))
+}
+
+fn is_of_columns(error: &ResolveError) -> bool {
+    matches!(error, ResolveError::Load { source: LoadError::WrongKind { kind: Kind::Columns, .. }, .. })
 }
 
 /// Compiles a file to the bytes of an object.
@@ -93,7 +103,10 @@ impl Function {
     #[staticmethod]
     #[pyo3(signature = (object, name = None))]
     fn load(py: Python<'_>, object: &[u8], name: Option<&str>) -> PyResult<Self> {
-        let loaded = py.detach(|| loader().load(object, name));
+        let loaded = py.detach(|| match loader().load(object, name) {
+            Err(error) if is_of_columns(&error) => loader().load_columns(object, name),
+            loaded => loaded,
+        });
         Ok(Self(loaded.map_err(Failure::from)?))
     }
 
@@ -190,6 +203,28 @@ impl Function {
 type Field = (String, &'static str, u32, Option<u32>);
 
 impl Function {
+    /// The function, if it runs over the bytes of files.
+    pub(crate) fn over_bytes(&self) -> Result<&SessionFunction, Failure> {
+        if self.0.kind() == Kind::Columns {
+            let name = self.0.name();
+            let why = format!("{name}: it runs over the columns of a table: session.scan(FILE, function=...)");
+            return Err(Failure::usage(why));
+        }
+        Ok(&self.0)
+    }
+
+    /// What a scan is given of the function, with its arguments.
+    pub(crate) fn over_columns(&self, args: Vec<u8>) -> Result<ColumnFunction, Failure> {
+        let (name, kind) = (self.0.name(), self.0.kind());
+        if kind != Kind::Columns {
+            let why = format!("function: {name} is of kind {}, and a scan runs those of kind columns", kind.name());
+            return Err(Failure::usage(why));
+        }
+        let outputs = outputs_of(&self.0).map_err(|error| Failure::usage(format!("function: {error}")))?;
+        let gives = if outputs == Outputs::Selection { Gives::Rows } else { Gives::Result };
+        Ok(ColumnFunction { object: self.0.object().to_vec(), name: name.to_owned(), args, gives })
+    }
+
     pub(crate) fn result_schema(&self) -> Option<&ArgSchema> {
         self.0.main().entry().result.as_ref()
     }

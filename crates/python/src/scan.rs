@@ -1,13 +1,14 @@
 //! Scans under way: what they give is read as it comes.
 
 use crate::error::Failure;
+use crate::function::Function;
 use crate::here::Here;
 use crate::request::SLICE;
 use diskside::Location;
 use diskside::sandbox::machine::CancelToken;
 use diskside::scan::{
-    Compression, Format, FormatError, Part, Plan, TextError, parse_aggregates, parse_columns, parse_filter,
-    parse_format, parse_order, parse_types,
+    ColumnFunction, Compression, Format, FormatError, Gives, Part, Plan, TextError, parse_aggregates, parse_columns,
+    parse_filter, parse_format, parse_order, parse_types,
 };
 use diskside::session::{ScanOptions, Scanned, Session, Side};
 use pyo3::prelude::*;
@@ -53,6 +54,8 @@ pub(crate) struct Wanted {
     header: bool,
     types: Option<String>,
     row_groups: Option<(u32, u32)>,
+    /// A function over columns, and its arguments as it sees them.
+    function: Option<(Py<Function>, Vec<u8>)>,
 }
 
 impl Wanted {
@@ -63,6 +66,24 @@ impl Wanted {
             FormatError::Delimiter(_) => wrong("delimiter", &error),
             FormatError::NotCsv => wrong("delimiter, header", &"they are of CSV files alone"),
         })
+    }
+
+    fn column_function(&self) -> Result<Option<ColumnFunction>, Failure> {
+        let Some((function, args)) = &self.function else { return Ok(None) };
+        let function = function.get().over_columns(args.clone())?;
+        let rows_options = [
+            ("columns", !self.columns.is_empty()),
+            ("aggregate", self.aggregate.is_some()),
+            ("by", !self.by.is_empty()),
+            ("order", self.order.is_some()),
+            ("limit", self.limit.is_some()),
+        ];
+        match rows_options.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) if function.gives != Gives::Rows => {
+                Err(wrong(option, &format!("it is about rows, and {} gives a result of its own", function.name)))
+            }
+            _ => Ok(Some(function)),
+        }
     }
 
     /// The plan that it means. What is wrong is said of the option by its name in Python.
@@ -77,6 +98,7 @@ impl Wanted {
             by: self.by.clone(),
             order: parsed("order", self.order.as_deref(), parse_order)?.unwrap_or_default(),
             limit: self.limit,
+            function: self.column_function()?.map(Box::new),
             compression: Compression::Lz4,
             ..Plan::default()
         };

@@ -116,11 +116,12 @@ impl Session {
         out: Option<PathBuf>,
     ) -> PyResult<Request> {
         let (session, (options, cancel, progress)) = (self.0.get()?, options::read(given)?);
+        let function = function.over_bytes()?;
         let files: Vec<diskside::session::File> =
             files.iter().map(|file| Ok(file.get()?.clone())).collect::<Result<_, Failure>>()?;
         let out = out.map(|out| location(&out)).transpose()?;
         Ok(py.detach(|| {
-            let pending = session.submit_run(&files, &function.0, args, &options, out);
+            let pending = session.submit_run(&files, function, args, &options, out);
             Request::begin_run(pending, cancel, Some(progress))
         }))
     }
@@ -157,8 +158,9 @@ impl Session {
         given: &Bound<'_, PyDict>,
     ) -> PyResult<Ran> {
         let (session, (options, ..)) = (self.0.get()?, options::read(given)?);
+        let function = function.over_bytes()?;
         let folded: Result<PutTogether, CallError> = py.detach(|| {
-            let call = Call { limits: options.limits, ..Call::new(&function.0, Vec::new(), args.to_vec()) };
+            let call = Call { limits: options.limits, ..Call::new(function, Vec::new(), args.to_vec()) };
             let names: Vec<_> = (0..results.len()).map(|index| format!("result {index}")).collect();
             let parts: Vec<_> = names.iter().zip(&results).map(|(name, part)| (name.as_str(), &part[..])).collect();
             session.engine().fold(&call, &parts)

@@ -1,6 +1,6 @@
 //! A function that runs on either side.
 
-use crate::library::{ResolveError, resolve_object, resolve_raw};
+use crate::library::{ResolveError, resolve_columns, resolve_object, resolve_raw};
 use diskside_engine::{Engine, Function};
 use diskside_sbpf::image::Kind;
 use std::ffi::OsStr;
@@ -36,6 +36,18 @@ impl SessionFunction {
     pub(super) fn load(engine: &Engine, object: &[u8], name: Option<&str>) -> Result<Self, ResolveError> {
         let function = engine
             .load(object, name)
+            .map_err(|source| ResolveError::Load { what: name.unwrap_or("the object").to_owned(), source })?;
+        Ok(Self { inner: Arc::new(Inner { function, object: object.to_vec() }) })
+    }
+
+    pub(super) fn resolve_columns(engine: &Engine, what: impl AsRef<OsStr>) -> Result<Self, ResolveError> {
+        let (object, function) = resolve_columns(engine, what)?;
+        Ok(Self { inner: Arc::new(Inner { function, object }) })
+    }
+
+    pub(super) fn load_columns(engine: &Engine, object: &[u8], name: Option<&str>) -> Result<Self, ResolveError> {
+        let function = engine
+            .load_columns(object, name)
             .map_err(|source| ResolveError::Load { what: name.unwrap_or("the object").to_owned(), source })?;
         Ok(Self { inner: Arc::new(Inner { function, object: object.to_vec() }) })
     }

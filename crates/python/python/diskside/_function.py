@@ -37,7 +37,7 @@ class Function:
 
     @property
     def kind(self) -> str:
-        """``read``, ``write``, ``lambda``, ``lambda_io`` or ``delilah``."""
+        """``read``, ``write``, ``lambda``, ``lambda_io`` or ``delilah``; ``columns``, for ``scan(function=...)``."""
         return self._native.kind
 
     @property

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from ._function import Function
     from ._session import Session
 
 
@@ -43,6 +44,7 @@ class Scan:
         types: str | Mapping[str, str] | None,
         place: str,
         partitions: bool,
+        by_function: tuple[Function, bytes] | None = None,
     ) -> None:
         if where is not None and not isinstance(where, str):
             raise UsageError(f"where: {where!r} is no text; write a condition as SQL has it, such as 'price < 2.5'")
@@ -65,6 +67,8 @@ class Scan:
             "types": _listed("types", types, lambda name, kind: f"{quoted(name)} {kind}", "price decimal(15, 2)"),
             # The first one, and how many, of one file; None: all.
             "row_groups": None,
+            # Over the columns, and the bytes of its arguments.
+            "function": None if by_function is None else (by_function[0]._native, by_function[1]),
         }
         self._session = session
         self._place = place
@@ -118,8 +122,9 @@ class Scan:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns of the result, with their types. The server is asked; no row is read."""
-        return self._reader(limit=0).schema
+        """The columns of the result, with their types. The server is asked; no row is read, except by a function."""
+        # A function may give a result of its own, to which no limit applies.
+        return (self._reader(limit=0) if self._wanted["function"] is None else self._reader()).schema
 
     @property
     def report(self) -> dict[str, Any]:
@@ -134,7 +139,7 @@ class Scan:
 
     def _gives_rows(self) -> bool:
         """Whether it gives rows of its files, so that it may be asked for fewer of them."""
-        return not any(self._wanted[option] for option in ("aggregate", "by", "order")) and self._wanted["limit"] is None
+        return not any(self._wanted[option] for option in ("aggregate", "by", "order", "function")) and self._wanted["limit"] is None
 
     def _other(self, **instead: Any) -> Scan:
         """A scan of the same files; its rows are among those of this one."""
@@ -167,7 +172,7 @@ class Scan:
         return pyarrow.RecordBatchReader.from_batches(schema, batches())
 
     def __repr__(self) -> str:
-        given = ((name, value) for name, value in self._wanted.items() if value not in (None, []) and (name, value) != ("header", True))
+        given = ((name, value) for name, value in self._wanted.items() if value not in (None, []) and (name, value) != ("header", True) and name != "function")
         told = "".join(f", {name}={value!r}" for name, value in given)
         return f"<diskside.Scan of {self.name}{told}>"
 

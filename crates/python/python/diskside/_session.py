@@ -123,6 +123,8 @@ class Session:
         types: str | Mapping[str, str] | None = None,
         place: str = "auto",
         partitions: bool = True,
+        function: Function | str | os.PathLike[str] | bytes | None = None,
+        args: Mapping[str, Any] | None = None,
     ) -> Scan:
         """Columns, rows or sums of Parquet, Arrow, CSV or JSON lines files, wherever they are: what is not wanted does not travel.
 
@@ -144,6 +146,10 @@ class Session:
         :param place: ``auto`` (where less is moved), ``host`` (the needed bytes are read, and decoded here by the program
             ``diskside-scan``) or ``device`` (at the server); of several files, each.
         :param partitions: False: directories that are called ``key=value`` are not columns of the files in them.
+        :param function: a function over columns, called for the rows that ``where`` takes: what :func:`function` makes, or takes, of
+            ``SEC("columns/NAME")``. One with ``DS_SELECT`` selects rows for ``columns``, ``aggregate``, ``by``, ``order`` and ``limit``;
+            others give rows of their own, without these options.
+        :param args: the arguments of the function, by name.
         :returns: a scan that begins when its result is asked for: ``arrow()``, ``pandas()``, ``polars()``, ``batches()``.
         :raises UsageError: an option is wrong; what is wrong for this file is found when the result is asked for.
 
@@ -155,7 +161,8 @@ class Session:
         except TypeError:
             raise UsageError(f"{file!r} is no file: give a path, a URL, or several of them") from None
         names = [joined(self.url, one) for one in listed]
-        return Scan(self, names, columns, where, aggregate, by, order, limit, input, delimiter, header, types, place, partitions)
+        by_function = _over_columns(function, args)
+        return Scan(self, names, columns, where, aggregate, by, order, limit, input, delimiter, header, types, place, partitions, by_function)
 
     def sql(self, query: str, /, **tables: Any) -> Query:
         """A query of SQL over files and tables, which DataFusion plans and computes (``pip install 'diskside[sql]'``).
@@ -353,3 +360,20 @@ class Session:
 
 def _name(what: Any) -> str:
     return what.name if isinstance(what, Function) else str(what)
+
+
+def _over_columns(
+    what: Function | str | os.PathLike[str] | bytes | None, args: Mapping[str, Any] | None
+) -> tuple[Function, bytes] | None:
+    if what is None:
+        if args is not None:
+            raise UsageError("args: they are of a function; give function= as well")
+        return None
+    over = function(what)
+    if over.kind != "columns":
+        raise UsageError(f'function: {over.name} is of kind {over.kind}, and a scan runs SEC("columns/NAME")')
+    try:
+        given = dict(args or {})
+    except (TypeError, ValueError):
+        raise UsageError(f"{over.name}: args: {args!r} is not a dictionary of names and values") from None
+    return over, over.encode(given)
