@@ -100,7 +100,6 @@ impl Wanted {
             limit: self.limit,
             function: self.column_function()?.map(Box::new),
             compression: Compression::Lz4,
-            ..Plan::default()
         };
         // What a server would say of it is said before one is asked.
         Plan::from_bytes(&plan.to_bytes()).map_err(|error| wrong("this scan is not possible", &error.what))
