@@ -3,7 +3,7 @@
 use crate::frames::{Failure, Frame, FrameError, Report, Start, To};
 use crate::plan::Plan;
 use crate::several::{OneFile, Several};
-use crate::spare::{Process, Spare, command};
+use crate::spare::{Process, Spare, command, widen};
 pub use crate::to_child::Answer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
@@ -189,6 +189,8 @@ impl Program {
         else {
             return Err(ScanError::Garbage("it has no pipes"));
         };
+        widen(&to);
+        widen(&from);
         let copy = move || -> io::Result<()> {
             io::copy(&mut from, &mut out)?;
             out.flush()

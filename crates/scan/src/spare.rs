@@ -3,11 +3,14 @@
 use crate::frames::Frame;
 use crate::to_child::ToChild;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The longest pipe that everybody may have.
+const PIPE_LEN: usize = 1 << 20;
 
 /// A process that runs. Dropped, it is killed.
 #[derive(Debug)]
@@ -24,6 +27,7 @@ impl Process {
         let mut command = command(program);
         let mut child = command.stdin(OwnedFd::from(its_end)).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
         let from = child.stdout.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        widen(&from);
         Ok(Self { child, from, to: ToChild::new(to) })
     }
 
@@ -63,6 +67,12 @@ pub(crate) fn command(program: &Path) -> Command {
         .env("MALLOC_TOP_PAD_", (4 << 20).to_string())
         .current_dir("/");
     command
+}
+
+/// Lets a pipe hold more than the 64 KiB that it begins with: for each pipeful, both sides wake each other.
+pub(crate) fn widen(pipe: impl AsFd) {
+    // Where the user has many pipes already, they stay as they are.
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE_LEN);
 }
 
 /// A process that waits for the next scan. It has seen nothing of any other.
