@@ -9,8 +9,9 @@ use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::{io, thread};
 
-/// The most threads of a scan.
+/// The most threads of a scan, and the address space of the stack of each.
 const THREADS_MAX: usize = 8;
+const STACK_LEN: usize = 2 << 20;
 /// Parts of the group that the leader takes from that are made before it takes them.
 const AHEAD: usize = 2;
 
@@ -40,7 +41,7 @@ impl Crew {
                 drop(ready);
                 work(&queue);
             };
-            match thread::Builder::new().name("scan".into()).spawn(run) {
+            match thread::Builder::new().name("scan".into()).stack_size(STACK_LEN).spawn(run) {
                 Ok(_) => threads += 1,
                 Err(error) if threads == 0 => return Err(error),
                 Err(_) => break,
@@ -50,6 +51,11 @@ impl Crew {
         // Nothing is sent: it ends when the last one has begun.
         let _: Result<(), _> = all_ready.recv();
         Ok(Self { jobs, threads })
+    }
+
+    /// Address space of all stacks. Little of it is ever used.
+    pub(crate) fn stacks_len(&self) -> u64 {
+        (self.threads * STACK_LEN) as u64
     }
 }
 

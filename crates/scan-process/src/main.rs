@@ -100,7 +100,9 @@ fn serve() -> Result<(), String> {
         Job::File(start) => (start.name.clone(), start.memory_len),
         Job::Several(several) => (several.name.clone(), several.memory_len),
     };
-    let may_make_code = diskside_child::confine_but_for_code(Limits { memory_len, cpu_seconds: None })?;
+    // How much memory a scan has does not depend on how many processors there are.
+    let limits = Limits { memory_len: memory_len.saturating_add(crew.stacks_len()), cpu_seconds: None };
+    let may_make_code = diskside_child::confine_but_for_code(limits)?;
     let place = scan::Place::default();
     let report = panics::caught(|| match start {
         Job::File(start) => scan::run(start, crew, may_make_code, &place),
