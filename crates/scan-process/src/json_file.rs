@@ -95,7 +95,7 @@ impl Table for JsonFile {
                 let first_row: usize = batches.iter().map(RecordBatch::num_rows).sum();
                 Err(first_wrong(&schema, &text[..end], first_row, first_line).unwrap_or(error))
             });
-            // Of a piece with what is wrong no row goes out.
+            // No row goes out of a piece that has something wrong.
             let batches = if failed.is_some() { Vec::new() } else { batches };
             batches.into_iter().map(move |batch| if is_count { without(batch) } else { Ok(batch) }).chain(failed)
         };

@@ -1,4 +1,4 @@
-//! What a scan has of all groups so far: parts are added in the order of the file.
+//! The result of a scan as far as it is there: parts of groups are added in the order of the file.
 
 use crate::aggregate::Aggregation;
 use crate::function::{Function, Wrong};
@@ -27,7 +27,7 @@ enum To {
     Groups(Box<Aggregation>),
     Rows(ResultStream),
     Top(Box<Top>, ResultStream),
-    /// What the function gives; without structures it goes out as it is.
+    /// Output of the function; without structures it goes out as it is.
     Output(ResultStream, Option<Structures>),
 }
 

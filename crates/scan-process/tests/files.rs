@@ -148,7 +148,7 @@ fn groups_are_the_same_whether_a_column_has_dictionaries_or_not() {
     let text =
         |row: u32, count: u32| (!row.is_multiple_of(7)).then(|| format!("a text of some length {}", row * 31 % count));
     let column = |count: u32| Arc::new(StringArray::from_iter((0..6000).map(|row| text(row, count)))) as ArrayRef;
-    // Of the second one a dictionary becomes too long in the middle of a row group; the third one has none.
+    // The second one's dictionary becomes too long in the middle of a row group; the third one has none.
     let columns = vec![("few", column(40)), ("many", column(4001)), ("plain", column(40))];
     let properties = WriterProperties::builder()
         .set_max_row_group_row_count(Some(2500))
