@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import duckdb
+import generated
 import pyarrow as pa
 import pyarrow.ipc
 import pyarrow.parquet as pq
@@ -90,7 +91,7 @@ SEC("combine/summed") __s64 fold(struct out *acc, __u64 acc_len, __u64 cap, cons
 SUMMED_SQL = "select sum(small * sorted)::bigint, count(*), min(sorted)::double from {}"
 
 
-def check(diskside, server, rng, table, rows_of):
+def check(diskside, server, rng, table, rows_of, plan, plans):
     """Compares functions with DuckDB, and gives how many comparisons there were."""
     run = Run(diskside, server, rows_of)
     lineitem = server.directory / "lineitem.parquet"
@@ -123,7 +124,7 @@ def check(diskside, server, rng, table, rows_of):
     run.no_rows(several[0][0])
     run.failures(one[0][0])
     run.grants(one[0][0])
-    return run.compared
+    return run.compared + generated.check(run, rng, table, plan, plans)
 
 
 class Run:
