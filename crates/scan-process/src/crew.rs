@@ -72,7 +72,7 @@ pub(crate) struct Groups<T, E> {
     crew: Crew,
     turns: Arc<Turns>,
     given: usize,
-    flying: VecDeque<Receiver<Result<(T, u64), E>>>,
+    in_flight: VecDeque<Receiver<Result<(T, u64), E>>>,
 }
 
 /// A group, as the thread has it that works at it.
@@ -95,7 +95,7 @@ struct State {
     threads: usize,
     /// The first group that the leader has not all of, and all behind it.
     first: usize,
-    flying: VecDeque<Progress>,
+    in_flight: VecDeque<Progress>,
     /// The first group that was not begun.
     begun: usize,
     /// Bytes of parts that wait.
@@ -112,7 +112,7 @@ struct Progress {
 impl<T: Send + 'static, E: Send + 'static> Groups<T, E> {
     pub(crate) fn new(crew: Crew, waiting_len_max: u64) -> Self {
         let turns = Turns { state: Mutex::default(), changed: Condvar::new(), waiting_len_max };
-        Self { crew, turns: Arc::new(turns), given: 0, flying: VecDeque::new() }
+        Self { crew, turns: Arc::new(turns), given: 0, in_flight: VecDeque::new() }
     }
 
     /// Lets so many threads work from now on, where there are so many.
@@ -149,29 +149,29 @@ impl<T: Send + 'static, E: Send + 'static> Groups<T, E> {
             }
             group.is_done();
         };
-        self.turns.lock().flying.push_back(Progress::default());
+        self.turns.lock().in_flight.push_back(Progress::default());
         // The crew is there as long as its leader.
         let _ = self.crew.jobs.send(Box::new(job));
         self.given += 1;
-        self.flying.push_back(taken);
+        self.in_flight.push_back(taken);
     }
 
     /// The next part of the first group; `None`: the group is at its end, or there is none.
     pub(crate) fn take(&mut self) -> Option<Result<T, E>> {
-        let made = self.flying.front()?.recv();
+        let made = self.in_flight.front()?.recv();
         let mut state = self.turns.lock();
         let taken = match made {
             Ok(Ok((part, len))) => {
                 state.waiting_len -= len;
-                if let Some(first) = state.flying.front_mut() {
+                if let Some(first) = state.in_flight.front_mut() {
                     first.parts -= 1;
                 }
                 Some(Ok(part))
             }
             Ok(Err(failed)) => Some(Err(failed)),
             Err(_) => {
-                self.flying.pop_front();
-                state.flying.pop_front();
+                self.in_flight.pop_front();
+                state.in_flight.pop_front();
                 state.first += 1;
                 None
             }
@@ -194,7 +194,7 @@ impl Group {
     /// Waits until few enough of the groups before this one are worked at.
     fn awaits_turn(&self) {
         drop(self.turns.wait_until(|state| {
-            let before = state.flying.iter().take(self.index - state.first);
+            let before = state.in_flight.iter().take(self.index - state.first);
             before.filter(|group| !group.is_done).count() < state.threads
         }));
     }
@@ -202,14 +202,14 @@ impl Group {
     /// Hands a part to the leader, once there is room for it; false: it takes no more.
     fn hand<T, E>(&self, made: &Sender<Result<(T, u64), E>>, part: T, len: u64) -> bool {
         let has_room = |state: &State| match self.index - state.first {
-            0 => state.flying[0].parts < AHEAD,
+            0 => state.in_flight[0].parts < AHEAD,
             _ => state.waiting_len + len <= self.turns.waiting_len_max,
         };
         {
             let mut state = self.turns.wait_until(has_room);
             state.waiting_len += len;
             let at = self.index - state.first;
-            state.flying[at].parts += 1;
+            state.in_flight[at].parts += 1;
         }
         let is_taken = made.send(Ok((part, len))).is_ok();
         // Others may want to compute by now.
@@ -225,7 +225,7 @@ impl Group {
     fn is_done(&self) {
         let mut state = self.turns.lock();
         let at = self.index - state.first;
-        state.flying[at].is_done = true;
+        state.in_flight[at].is_done = true;
         // One that failed may not have come to what is done in order.
         if state.begun == self.index {
             state.begun += 1;
@@ -261,7 +261,7 @@ mod tests {
     /// All parts of all groups, and the first failure.
     fn taken(groups: &mut Made) -> (Vec<(usize, usize)>, Option<String>) {
         let mut all = Vec::new();
-        while !groups.flying.is_empty() {
+        while !groups.in_flight.is_empty() {
             match groups.take() {
                 Some(Ok(part)) => all.push(part),
                 Some(Err(failed)) => return (all, Some(failed)),

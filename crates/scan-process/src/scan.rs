@@ -7,9 +7,9 @@ use crate::formats;
 use crate::function::{self, Function};
 use crate::groups::Choice;
 use crate::input::{Computes, Fetching, Input, Unread};
+use crate::merge::{Merge, selects_all};
 use crate::outcome::Outcome;
 use crate::table::Table;
-use crate::together::{Together, selects_all};
 use crate::work::{Goal, Made, Work};
 use diskside_child::MayMakeCode;
 use diskside_scan::{Failure, FailureKind, Frame, Plan, Report, Start};
@@ -65,10 +65,10 @@ pub(crate) fn run(start: Start, crew: Crew, may_make_code: MayMakeCode, place: &
     let threads_max = work.threads_max(&wanted);
     let groups = Groups::new(crew, start.memory_len / WAITING_PART);
     let mut scan = Scan { start: &start, work: &work, needed, input, place, report, groups, threads_max, asked: None };
-    let mut together = Together::new(&work, place, function)?;
-    scan.run(&wanted, &mut together)?;
+    let mut merge = Merge::new(&work, place, function)?;
+    scan.run(&wanted, &mut merge)?;
     scan.report.read_len = scan.input.read_len();
-    together.finish()?;
+    merge.finish()?;
     Ok(scan.report)
 }
 
@@ -150,20 +150,20 @@ struct Begun {
 }
 
 impl Scan<'_> {
-    fn run(&mut self, wanted: &[usize], together: &mut Together<'_>) -> Result<(), Failure> {
+    fn run(&mut self, wanted: &[usize], merge: &mut Merge<'_>) -> Result<(), Failure> {
         if self.needed.is_empty() && wanted.iter().all(|group| self.work.file.rows(*group).is_some()) {
-            return self.count(wanted, together);
+            return self.count(wanted, merge);
         }
         if let Some(threads) = self.start.threads {
             self.let_work(threads);
         }
         let mut left = wanted.iter().copied().peekable();
         let (mut begun, mut given): (VecDeque<Begun>, VecDeque<(usize, u64)>) = Default::default();
-        while together.wants_more() {
+        while merge.wants_more() {
             // Of groups behind the first ones some are made before their turn has come, and while all are decoded, the next one
             // is on its way.
-            let at_once = if together.may_end_early() { 1 } else { 2 * self.groups.threads() };
-            let ahead = if together.may_end_early() { 1 } else { at_once + 1 };
+            let at_once = if merge.may_end_early() { 1 } else { 2 * self.groups.threads() };
+            let ahead = if merge.may_end_early() { 1 } else { at_once + 1 };
             while begun.len() + given.len() < ahead
                 && let Some(group) = left.peek()
             {
@@ -190,7 +190,7 @@ impl Scan<'_> {
                 Some(made) => {
                     let made = made?;
                     self.turn(*group)?;
-                    together.add(made, &mut self.report)?;
+                    merge.add(made, &mut self.report)?;
                 }
                 None => drop(given.pop_front()),
             }
@@ -227,7 +227,7 @@ impl Scan<'_> {
     }
 
     /// No column is needed: rows are counted, and nothing of them is looked at.
-    fn count(&mut self, wanted: &[usize], together: &mut Together<'_>) -> Result<(), Failure> {
+    fn count(&mut self, wanted: &[usize], merge: &mut Merge<'_>) -> Result<(), Failure> {
         let is_selected = selects_all(self.work)?;
         for group in wanted {
             let mut left = self.work.file.rows(*group).unwrap_or_default();
@@ -237,7 +237,7 @@ impl Scan<'_> {
                 self.turn(*group)?;
                 let rows = left.min(COUNTED_ROWS);
                 left -= rows;
-                together.add_uncolumned(rows as usize)?;
+                merge.add_uncolumned(rows as usize)?;
             }
         }
         Ok(())

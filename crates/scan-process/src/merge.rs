@@ -13,7 +13,7 @@ use diskside_engine::columns::Outputs;
 use diskside_scan::{Failure, FailureKind, Gives, Report};
 
 /// The result, as far as it is there.
-pub(crate) struct Together<'a> {
+pub(crate) struct Merge<'a> {
     work: &'a Work,
     place: &'a Place,
     /// The function, and the slots of its columns.
@@ -31,7 +31,7 @@ enum To {
     Output(ResultStream, Option<Structures>),
 }
 
-impl<'a> Together<'a> {
+impl<'a> Merge<'a> {
     pub(crate) fn new(
         work: &'a Work,
         place: &'a Place,
@@ -95,16 +95,16 @@ impl<'a> Together<'a> {
         if self.function.is_some() {
             report.rows_selected += rows as u64;
         }
-        match (&mut self.to, &work.goal) {
-            (To::Groups(groups), _) => work.add(None, &columns, rows, groups).map(|_| ()),
-            (To::Top(top, _), _) => outcome.arrow(top.add(columns, rows)),
-            (To::Rows(result), _) => {
+        match &mut self.to {
+            To::Groups(groups) => work.add(None, &columns, rows, groups).map(|_| ()),
+            To::Top(top, _) => outcome.arrow(top.add(columns, rows)),
+            To::Rows(result) => {
                 let rows = usize::try_from(self.rows_left).map_or(rows, |left| rows.min(left));
                 self.rows_left -= rows as u64;
                 let columns: Vec<ArrayRef> = columns.iter().map(|column| column.slice(0, rows)).collect();
                 outcome.arrow(result.add(&columns, rows))
             }
-            (To::Output(..), _) => unreachable!("it was called"),
+            To::Output(..) => unreachable!("it was called"),
         }
     }
 
