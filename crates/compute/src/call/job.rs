@@ -182,8 +182,9 @@ impl Job {
         {
             trailer = trailer::simple(Outcome::Deadline, told);
         }
-        // Nothing is published for who may not write it any more.
-        if let Some(lost) = self.control.lost() {
+        // Nothing is published for who may not write it any more. Looked at here, as a call that waited for a state has it at once
+        // from one that ended with its right, perhaps before this one was told.
+        if let Some(lost) = self.control.check_rights(&self.context) {
             trailer = lost.trailer();
         }
         if trailer.outcome == Outcome::Ok

@@ -120,7 +120,9 @@ impl Association {
                 }
             }
             me.stops.end(name);
-            if let Some(lost) = control.lost() {
+            // Looked at here: one that waited for a state has it at once from a call that ended with its right, and may end before
+            // it is told itself.
+            if let Some(lost) = control.check_rights(&me.context) {
                 answer = lost.problem().into();
             }
             me.answer(name, answer, &mut Answers::default());
