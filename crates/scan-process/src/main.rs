@@ -50,7 +50,7 @@ mod value;
 mod work;
 
 use diskside_child::Limits;
-use diskside_scan::{Frame, Several, Start, To};
+use diskside_scan::{Failure, FailureKind, Frame, Report, Several, Start, To};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
 use std::io::{self, IoSliceMut, Write as _};
 use std::mem::MaybeUninit;
@@ -88,32 +88,45 @@ enum Job {
 }
 
 fn serve() -> Result<(), String> {
-    let crew = crew::Crew::start().map_err(|error| format!("starting threads: {error}"))?;
-    receive_file().map_err(|error| format!("receiving the file: {error}"))?;
-    let start = match Frame::read(&mut io::stdin().lock(), To::Child) {
-        Ok(Frame::Start(start)) => Job::File(start),
-        Ok(Frame::Several(several)) => Job::Several(several),
-        Ok(_) => return Err("the first frame is not a Start".into()),
-        Err(error) => return Err(error.to_string()),
-    };
-    let (name, memory_len) = match &start {
+    let last = scan().map_or_else(Frame::Failed, Frame::Done);
+    last.write(&mut io::stdout().lock()).map_err(|error| error.to_string())
+}
+
+fn scan() -> Result<Report, Failure> {
+    let begun = |message: String| Failure { kind: FailureKind::Reading, message };
+    let crew =
+        crew::Crew::start().map_err(|error| begun(format!("the threads of a scan cannot be started: {error}")))?;
+    receive_file().map_err(|error| begun(format!("the process that scans got no file: {error}")))?;
+    let job = receive_job().map_err(begun)?;
+    let (name, memory_len) = match &job {
         Job::File(start) => (start.name.clone(), start.memory_len),
         Job::Several(several) => (several.name.clone(), several.memory_len),
     };
     // How much memory a scan has does not depend on how many processors there are.
     let limits = Limits { memory_len: memory_len.saturating_add(crew.stacks_len()), cpu_seconds: None };
-    let may_make_code = diskside_child::confine_but_for_code(limits)?;
+    let confined = diskside_child::confine_but_for_code(limits);
+    let may_make_code =
+        confined.map_err(|error| begun(format!("the process that scans cannot be confined: {error}")))?;
     let place = scan::Place::default();
-    let report = panics::caught(|| match start {
+    let report = panics::caught(|| match job {
         Job::File(start) => scan::run(start, crew, may_make_code, &place),
         Job::Several(several) => several::run(several, may_make_code, &place),
     });
-    let last = match report {
-        Ok(Ok(report)) => Frame::Done(report),
-        Ok(Err(failure)) => Frame::Failed(failure),
-        Err(panicked) => Frame::Failed(work::Work::panicked(&name, &place.told(), &panicked)),
+    report.unwrap_or_else(|panicked| Err(work::Work::panicked(&name, &place.told(), &panicked)))
+}
+
+/// The first frame. One of another version may be longer or shorter: programs that were replaced under a server that runs.
+fn receive_job() -> Result<Job, String> {
+    let told = match Frame::read(&mut io::stdin().lock(), To::Child) {
+        Ok(Frame::Start(start)) => return Ok(Job::File(start)),
+        Ok(Frame::Several(several)) => return Ok(Job::Several(several)),
+        Ok(_) => "it is of another kind".to_owned(),
+        Err(error) => error.to_string(),
     };
-    last.write(&mut io::stdout().lock()).map_err(|error| error.to_string())
+    Err(format!(
+        "the process that scans cannot read what it is to do ({told}): diskside-scan and what started it are perhaps of two versions; \
+         restart that, or install both again"
+    ))
 }
 
 /// Waits for the first byte, and for the file if one comes with it: it becomes the standard error, so that a process may have

@@ -2,14 +2,16 @@
 
 use arrow_array::{ArrayRef, FixedSizeBinaryArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use diskside_scan::{
-    Aggregate, AggregateKind, ColumnFunction, Event, Expression, FailureKind, Gives, Plan, Program, ReadsBy, Report,
-    ScanError, Source, Start, parse_aggregates, parse_filter, parse_order,
+    Aggregate, AggregateKind, ColumnFunction, Event, Expression, FailureKind, Frame, Gives, Plan, Program, ReadsBy,
+    Report, ScanError, Source, Start, To, parse_aggregates, parse_filter, parse_order,
 };
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use std::fs::File;
 use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -73,6 +75,21 @@ fn write(directory: &Path, name: &str, columns: Vec<(&str, ArrayRef)>, propertie
     writer.write(&batch).unwrap();
     writer.close().unwrap();
     path
+}
+
+/// The programs were replaced under a server that ran: its scans ended with "exit code 1", and it said that the file is damaged.
+#[test]
+fn a_start_of_another_version_is_an_error_that_says_so() {
+    let (mut to, its_end) = UnixStream::pair().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_diskside-scan"));
+    let mut child = command.stdin(OwnedFd::from(its_end)).stdout(Stdio::piped()).spawn().unwrap();
+    // The byte that it waits for, and a Start that is too short.
+    to.write_all(&[0, 1, 0, 0, 0, 2, 0, 0, 0, 7, 7]).unwrap();
+    let said = Frame::read(child.stdout.as_mut().unwrap(), To::Parent);
+    let Ok(Frame::Failed(failure)) = said else { panic!("{said:?}") };
+    assert_eq!(failure.kind, FailureKind::Reading);
+    assert!(failure.message.contains("are perhaps of two versions; restart"), "{}", failure.message);
+    assert!(child.wait().unwrap().success());
 }
 
 #[test]

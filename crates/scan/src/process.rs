@@ -172,7 +172,10 @@ impl Program {
         let mut scanning = scanning(started.map_err(|error| ScanError::Start { program: self.path.clone(), error })?);
         match scanning.process.tell(file, frames) {
             Ok(()) => Ok(scanning),
-            Err(_) => Err(scanning.crashed()),
+            // It may have said why.
+            Err(_) => Err(scanning
+                .read()
+                .map_or_else(|error| error, |_| ScanError::Garbage("it begins before it is told to"))),
         }
     }
 

@@ -160,7 +160,14 @@ fn time_in_which_a_host_wanted_nothing_is_not_saved_up() {
 #[test]
 fn a_host_that_computes_little_does_not_wait_for_the_end_of_a_turn() {
     let now = Instant::now();
-    let holder = Held { host: 1, cpu_share: CPU_SHARE, class: Class::Normal, helpers: 0, since: now, counted_to: now + TURN_MIN };
+    let holder = Held {
+        host: 1,
+        cpu_share: CPU_SHARE,
+        class: Class::Normal,
+        helpers: 0,
+        since: now,
+        counted_to: now + TURN_MIN,
+    };
     let over = Held { counted_to: now + TURN, ..holder };
     let next = |ahead: Duration, class, holder| {
         let gate = Gate::new(1);
