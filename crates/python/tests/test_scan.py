@@ -85,6 +85,31 @@ def test_rows_columns_and_sums(session: diskside.Session, place: str) -> None:
     assert session.scan("t.parquet", "n", limit=3, place=place).pandas()["n"].tolist() == [0, 1, 2]
 
 
+def test_auto_compares_the_bytes_of_rows_with_those_of_columns(session: diskside.Session, path: Path) -> None:
+    """It counted rows alone: a third of them was sent, three times as long as the columns, and all of a CSV file read for one column."""
+    numbers = numpy.random.default_rng(2).integers(0, 1 << 62, 20_000)
+    columns = {
+        "even": [row // 64 for row in range(20_000)],  # compresses well in a file, not in rows that are sent
+        "odd": [row % 3 for row in range(20_000)],
+        "text": [f"{number} {int(number) * 7}" for number in numbers],
+        "number": numbers,
+    }
+    pq.write_table(pa.table(columns), path.with_name("bytes.parquet"), use_dictionary=["odd"], column_encoding={"even": "DELTA_BINARY_PACKED"})
+    path.with_name("bytes.csv").write_text("".join(["a,b,c\n", *(f"{row},{row * 17},{'x' * 50}\n" for row in range(5000))]))
+
+    def place(*arguments: Any, **options: Any) -> str:
+        scan = session.scan(*arguments, **options)
+        scan.arrow()
+        return str(scan.report["place"])
+
+    assert place("bytes.parquet", ["even"], where="odd = 1") == "host"
+    # Nearly all rows, but not the text that decides which.
+    assert place("bytes.parquet", ["odd"], where="not text like '%0000%'") == "device"
+    assert place("bytes.parquet", ["number", "text"], where="odd < 2") == "device"
+    assert place("bytes.parquet", ["number"]) == "host"
+    assert place("bytes.csv", ["a"]) == "device"
+
+
 def test_what_takes_arrow_streams_takes_a_scan(session: diskside.Session) -> None:
     scan = session.scan("t.parquet", ["n", "price"], where="n >= 3990")
     assert scan.polars().equals(pl.DataFrame(scan))

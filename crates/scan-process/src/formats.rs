@@ -26,17 +26,11 @@ pub(crate) fn open(input: &mut Input, plan: &Plan) -> Result<Box<dyn Table>, Fai
 
 fn recognised(input: &mut Input) -> Result<Format, Failure> {
     let name = input.name().to_ascii_lowercase();
-    let ends = |with: &[&str]| with.iter().any(|extension| name.ends_with(extension));
-    let text = match () {
-        () if ends(&[".csv"]) => Some(Format::Csv { delimiter: b',', has_header: true }),
-        () if ends(&[".tsv"]) => Some(Format::Csv { delimiter: b'\t', has_header: true }),
-        () if ends(&[".jsonl", ".ndjson"]) => Some(Format::JsonLines),
-        () => None,
-    };
-    if let Some(text) = text {
+    if let Some(text) = Format::of_text(&name) {
         return Ok(text);
     }
-    if ends(&[".csv.gz", ".csv.zst", ".jsonl.gz", ".jsonl.zst", ".tsv.gz", ".ndjson.gz"]) {
+    let compressed = [".csv.gz", ".csv.zst", ".jsonl.gz", ".jsonl.zst", ".tsv.gz", ".ndjson.gz"];
+    if compressed.iter().any(|extension| name.ends_with(extension)) {
         return Err(input.failure(FailureKind::Unsupported, "it is compressed as a whole, which a scan does not read"));
     }
     let first = input.read(0..input.len().min(8))?;

@@ -85,6 +85,20 @@ pub enum Format {
     JsonLines,
 }
 
+impl Format {
+    /// The format of a text file, by the end of its name; `None`: its name says nothing.
+    #[must_use]
+    pub fn of_text(name: &str) -> Option<Self> {
+        let (_, extension) = name.rsplit_once('.')?;
+        match &extension.to_ascii_lowercase()[..] {
+            "csv" => Some(Self::Csv { delimiter: b',', has_header: true }),
+            "tsv" => Some(Self::Csv { delimiter: b'\t', has_header: true }),
+            "jsonl" | "ndjson" => Some(Self::JsonLines),
+            _ => None,
+        }
+    }
+}
+
 /// The type of a column of a text file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ColumnType {

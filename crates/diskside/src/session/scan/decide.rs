@@ -12,12 +12,14 @@ use super::super::{Session, error::SessionError};
 use super::{Counted, Done, Scan, counting, is_missing, why_missing};
 use diskside_dispatch::{Conditions, Observation, PairId, Request, Side};
 use diskside_sbpf::machine::CancelToken;
-use diskside_scan::{Part, Plan, Report};
+use diskside_scan::{Format, Part, Plan, Report};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
 
-/// Rows of a sample of which fewer than one in so many are wanted: they are cheaper to send than the columns.
-const SELECTIVE: u64 = 2;
+/// Rows of which one in so many is wanted, or fewer, are cheaper to send than the columns, however well these are compressed.
+const SELECTIVE: u64 = 32;
+/// Rows that show how long rows are as they travel.
+const SAMPLE_ROWS: u64 = 4096;
 /// Rows that a server decodes in a turn.
 pub(super) const TURN_ROWS: u64 = 32 << 10;
 /// Row groups of a file that was scanned by another process, whose measurements are known.
@@ -83,26 +85,44 @@ impl Scan<'_> {
             Ok(Choice::new(Side::Device, "what the function gives is little"))
         } else if self.plan.aggregates() || self.plan.limit.is_some() {
             Ok(Choice::new(Side::Device, "sums and first rows are few"))
-        } else if self.plan.filter.is_none() && self.plan.function.is_none() {
+        } else if self.plan.filter.is_none() && self.plan.function.is_none() && !self.is_text() {
             Ok(Choice::new(Side::Host, "all rows are wanted"))
         } else {
             self.sampled()
         }
     }
 
+    /// By the bytes of the first row group that would travel: the server counts the rows that are wanted, and sends some of them.
     fn sampled(&self) -> Result<Choice, SessionError> {
-        let plan = Plan { part: Part { first: 0, count: 1 }, ..counting(self.plan) };
-        let sample = self.at_server(&plan, &mut Counted { out: &mut std::io::sink(), count: 0 });
-        let report = match sample {
+        let part = Part { first: self.plan.part.first, count: 1 };
+        let report = match self.sample(&Plan { part, ..counting(self.plan) }) {
             Err(error) if is_missing(&error) => return Ok(Choice::new(Side::Host, why_missing(&error))),
-            sample => sample?.report,
+            counted => counted?.report,
         };
-        let (rows, of) = (report.rows_selected, report.rows_read);
         if report.pruned > 0 {
             return Ok(Choice::new(Side::Device, "statistics rule the first row group out"));
         }
-        let side = if rows.saturating_mul(SELECTIVE) < of { Side::Device } else { Side::Host };
-        Ok(Choice::new(side, format!("{rows} of {of} rows of the first row group are wanted")))
+        let (rows, of) = (report.rows_selected, report.rows_read);
+        let told = format!("{rows} of {of} rows of the first row group are wanted");
+        if rows.saturating_mul(SELECTIVE) <= of {
+            return Ok(Choice::new(Side::Device, told));
+        }
+        let some = self.sample(&Plan { part, limit: Some(SAMPLE_ROWS), order: Vec::new(), ..self.plan.clone() })?;
+        let sent_bytes = u128::from(some.result_bytes) * u128::from(rows) / u128::from(rows.clamp(1, SAMPLE_ROWS));
+        let read_bytes = some.report.needed_len;
+        let side = if sent_bytes < read_bytes.into() { Side::Device } else { Side::Host };
+        Ok(Choice::new(side, format!("{told}, about {sent_bytes} bytes; {read_bytes} would be read for them")))
+    }
+
+    /// Whether all of the file is read for any of its columns.
+    fn is_text(&self) -> bool {
+        let format =
+            if self.plan.format == Format::Auto { Format::of_text(self.name()) } else { Some(self.plan.format) };
+        matches!(format, Some(Format::Csv { .. } | Format::JsonLines))
+    }
+
+    fn sample(&self, plan: &Plan) -> Result<Done, SessionError> {
+        self.at_server(plan, &mut Counted { out: &mut std::io::sink(), count: 0 })
     }
 
     /// By what is known of such scans; `None`: nothing is, or the rows that come first are enough.
