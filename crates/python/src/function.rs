@@ -16,6 +16,7 @@ use diskside::scan::{ColumnFunction, Gives};
 use diskside::session::{Session, SessionFunction, SessionOptions};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -133,6 +134,22 @@ impl Function {
     #[getter]
     fn combines(&self) -> bool {
         self.0.combine().is_some()
+    }
+
+    /// Whether its output says which rows of columns are wanted.
+    #[getter]
+    fn selects(&self) -> bool {
+        self.0.note().selects
+    }
+
+    /// The columns that it reads, each once.
+    #[getter]
+    fn reads(&self) -> Vec<&str> {
+        let fields = self.0.main().entry().columns.as_ref().map_or(&[][..], |schema| &schema.fields);
+        let mut names: Vec<&str> = fields.iter().map(|field| field.column.as_str()).collect();
+        let mut known = HashSet::new();
+        names.retain(|name| known.insert(*name));
+        names
     }
 
     #[getter]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Iterator
 
@@ -106,3 +108,126 @@ def test_null_without_a_valid_member_is_an_error(session: diskside.Session, summ
     scan = session.scan("null.pq", input="parquet", function=summed, args={"below": 1}, place=place)
     with pytest.raises(diskside.DisksideError, match="n__valid"):
         scan.arrow()
+
+
+# --- Written in Python -----------------------------------------------------------------------------------------------------
+
+
+def fold(acc, part):  # type: ignore[no-untyped-def]
+    acc.total += part.total
+    acc.rows += part.rows
+    acc.roots += part.roots
+
+
+@pytest.fixture(scope="module")
+def words(directory: Path) -> pa.Table:
+    """Every kind of column that a function reads, with NULL in two; its row groups have other dictionaries."""
+    every = range(1000)
+    table = pa.table(
+        {
+            "n": pa.array(every, pa.int64()),
+            "price": pa.array([Decimal(row - 300).scaleb(-2) for row in every], pa.decimal128(15, 2)),
+            "root": pa.array([float(row * row) for row in every]),
+            "flag": pa.array([row % 3 == 0 for row in every]),
+            "word": pa.array([None if row % 5 == 0 else f"word {row % 7 + row // 300}" for row in every]),
+            "text": pa.array(["" if row % 11 == 0 else f"number {row * 7919}" for row in every]),
+        }
+    )
+    pq.write_table(table, directory / "words.pq", row_group_size=300, use_dictionary=["word"])
+    return table
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_function_in_python_folds_columns(session: diskside.Session, words: pa.Table, place: str) -> None:
+    @diskside.function(
+        columns={"n": "i8", "price": "decimal(2)", "root": "f8", "flag": "u1"},
+        result={"total": "decimal(2)", "rows": "u8", "roots": "f8"},
+        combine=fold,
+        args={"below": ("i8", 500)},
+    )
+    def summed(out, columns, args):  # type: ignore[no-untyped-def]
+        for row in range(columns.n.size):
+            if columns.flag[row] and columns.n[row] < args.below:
+                out.total += columns.price[row]
+                out.rows += 1
+                out.roots += math.sqrt(columns.root[row])
+
+    assert summed.help == (
+        "summed: results are folded\nreads n, price, root, flag\ntakes below, a number (i64) [500]\ngives total: i8, rows: u8, roots: f8"
+    )
+    for below in (500, 900):
+        wanted = [row for row in range(below) if row % 3 == 0]
+        scan = session.scan("words.pq", input="parquet", function=summed, args={"below": below}, place=place)
+        total = sum((Decimal(row - 300).scaleb(-2) for row in wanted), Decimal())
+        assert scan.arrow().to_pylist() == [{"total": total, "rows": len(wanted), "roots": float(sum(wanted))}]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_function_in_python_selects_by_texts(session: diskside.Session, words: pa.Table, place: str) -> None:
+    @diskside.function(columns={"word": "dictionary", "word__valid": "u1", "text": "text"}, select=True)
+    def chosen(out, columns):  # type: ignore[no-untyped-def]
+        words, text = columns.word.values, columns.text
+        for row in range(out.size):
+            code = columns.word.codes[row]
+            ends_with_3 = columns.word__valid[row] and code < columns.word.count and words.bytes[words.offsets[code + 1] - 1] == ord("3")
+            first, end = text.offsets[row], text.offsets[row + 1]
+            out[row] = ends_with_3 and end > first and text.bytes[end - 1] == ord("9")
+
+    assert chosen.help == "chosen: selects rows\nreads word, text\ngives the rows that it selects"
+    rows = words.to_pylist()
+    wanted = [row["n"] for row in rows if (row["word"] or "").endswith("3") and row["text"].endswith("9")]
+    assert wanted
+    scan = session.scan("words.pq", "n", input="parquet", function=chosen, place=place)
+    assert scan.arrow()["n"].to_pylist() == wanted
+    filtered = session.scan("words.pq", where="n >= 400", aggregate="count(*) as c", input="parquet", function=chosen, place=place)
+    assert filtered.arrow().to_pylist() == [{"c": sum(n >= 400 for n in wanted)}]
+
+
+def test_rows_of_a_function_in_python_stand_one_after_another(session: diskside.Session, words: pa.Table) -> None:
+    @diskside.function(columns={"n": "i8"}, result={"n": "i8", "square": "i8"}, combine="concatenate")
+    def squares(out, columns):  # type: ignore[no-untyped-def]
+        rows = 0
+        for n in columns.n:
+            if n % 100 == 7:
+                out[rows].n = n
+                out[rows].square = n * n
+                rows += 1
+        return rows
+
+    wanted = [{"n": n, "square": n * n} for n in range(7, 1000, 100)]
+    assert session.scan("words.pq", input="parquet", function=squares).arrow().to_pylist() == wanted
+
+    @diskside.function(columns={"n": "i8"}, result="i8", combine="concatenate")
+    def beyond(out, columns):  # type: ignore[no-untyped-def]
+        out[0] = columns.n[1 << 20]
+        return 1
+
+    with pytest.raises(diskside.DisksideError, match="column `n`"):
+        session.scan("words.pq", input="parquet", function=beyond).arrow()
+
+
+def test_wrong_functions_in_python_are_refused() -> None:
+    def function(out, columns):  # type: ignore[no-untyped-def]
+        out[0] = columns.other[0]
+
+    def answers(out, columns):  # type: ignore[no-untyped-def]
+        return 1
+
+    for text, options in [
+        ("the name of a column is to be one of Python's", {"columns": {"a b": "i8"}, "select": True}),
+        ("the name of a column is to be one of Python's", {"columns": {"class": "i8"}, "select": True}),
+        ("columns= says what it reads", {"columns": {}, "select": True}),
+        ("columns= says what it reads", {"select": True}),
+        ("say what becomes of its results", {"columns": {"n": "i8"}, "result": "u8"}),
+        ("a column is of numbers", {"columns": {"n": "S3"}, "select": True}),
+        ("which values are there", {"columns": {"n__valid": "i8"}, "select": True}),
+        ("records or columns", {"columns": {"n": "i8"}, "records": "u8", "select": True}),
+        ("give no result", {"columns": {"n": "i8"}, "select": True, "result": "u1"}),
+        ("result= says", {"columns": {"n": "i8"}, "combine": "concatenate"}),
+    ]:
+        with pytest.raises(diskside.UsageError, match=text):
+            diskside.function(function, **options)  # type: ignore[call-overload]
+    with pytest.raises(diskside.CompileError, match="Unknown attribute 'other'"):
+        diskside.function(function, columns={"n": "i8"}, select=True)
+    with pytest.raises(diskside.CompileError, match="one that selects sets a byte for each row"):
+        diskside.function(answers, columns={"n": "i8"}, select=True)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ._columns import Column, loads, structure
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -40,6 +41,10 @@ class Shape(NamedTuple):
     parameters: int
     """How many parameters it has: out, records, args, call."""
     defaults: dict[str, Any]
+    columns: tuple[Column, ...] = ()
+    """What it reads, if not records."""
+    decimals: dict[str, str] = {}
+    """Tags of members of its result."""
 
 
 class Notes(NamedTuple):
@@ -49,6 +54,8 @@ class Notes(NamedTuple):
     concatenates: bool
     output: tuple[int, int, int] | None
     """Room for in_len * 0th / 1st + 2nd bytes."""
+    selects: bool = False
+    """Its output says which rows of columns are wanted."""
 
 
 class Compiled(NamedTuple):
@@ -68,7 +75,7 @@ def entry_module(
     used = ", ".join(f"ptr @ds_note_{kind}" for kind, _ in _payloads(notes))
     count = len(_payloads(notes))
     lines.append(f'@llvm.compiler.used = appending global [{count} x ptr] [{used}], section "llvm.metadata"')
-    lines += _main(name, shape, main, told)
+    lines += _main(name, shape, notes, main, told)
     if fold is not None:
         lines += _fold(name, shape, fold, told)
     return "\n".join([*lines, *told.lines()])
@@ -82,6 +89,8 @@ def _payloads(notes: Notes) -> list[tuple[int, bytes]]:
         found.append((4, struct.pack("<II", *notes.split)))
     if notes.concatenates:
         found.append((6, struct.pack("<I", 1)))
+    if notes.selects:
+        found.append((8, struct.pack("<I", 1)))
     return found
 
 
@@ -96,40 +105,54 @@ def _note(kind: int, payload: bytes) -> str:
     return f'@ds_note_{kind} = internal constant [{len(record)} x i8] c"{text}", section ".diskside", align 4'
 
 
-def _main(name: str, shape: Shape, made: Compiled, told: Metadata) -> list[str]:
-    out = shape.out
-    given = ["ptr %returned", "ptr %raised", *_given(out, "out", "%rows_max"), *_given(shape.records, "in", "%records")]
+def _main(name: str, shape: Shape, notes: Notes, made: Compiled, told: Metadata) -> list[str]:
+    out, pointed = shape.out, None
+    if shape.columns:
+        before, read = loads(shape.columns)
+        kind, count, pointed = "columns", "add i64 %in_len, 0", structure(f"{name}_columns", shape.columns, told)
+    else:
+        before, read = [], _given(shape.records, "in", "%records")
+        kind, count = "read", f"udiv i64 %in_len, {shape.records.len_bytes}"
+        if shape.records.dtype.names:
+            pointed = told.structure(f"{name}_record", shape.records.dtype, {})
+    given = ["ptr %returned", "ptr %raised", *_given(out, "out", "%records" if notes.selects else "%rows_max"), *read]
     if shape.parameters > 2:
         given.append("ptr %args")
     if shape.parameters > 3:
         given.append("ptr %call")
     types = ", ".join(one.split(" ")[0] for one in given)
+    defaults = {field: f"default:{_default(value)}" for field, value in shape.defaults.items()}
     subprogram, at = told.function(
         name,
         [
-            told.pointer(told.structure(f"{name}_result", out.dtype, {})),
-            told.pointer(told.structure(f"{name}_record", shape.records.dtype, {}) if shape.records.dtype.names else None),
+            told.pointer(told.structure(f"{name}_result", out.dtype, shape.decimals)),
+            told.pointer(pointed),
             told.number("u8"),
-            told.pointer(None if shape.args is None else told.structure(f"{name}_args", shape.args.dtype, shape.defaults)),
+            told.pointer(None if shape.args is None else told.structure(f"{name}_args", shape.args.dtype, defaults)),
             told.pointer(None),
         ],
         ["out", "in", "in_len", "args", "call"],
     )
     return [
         f"declare i32 @{made.symbol}({types})",
-        f'define i64 @{name}(ptr %out, ptr %in, i64 %in_len, ptr %args, ptr %call) section "read/{name}" !dbg {subprogram} {{',
-        f"  %records = udiv i64 %in_len, {shape.records.len_bytes}",
+        f'define i64 @{name}(ptr %out, ptr %in, i64 %in_len, ptr %args, ptr %call) section "{kind}/{name}" !dbg {subprogram} {{',
+        f"  %records = {count}",
         f"  %at = getelementptr i8, ptr %call, i64 {_OUT_CAP_AT}",
         f"  %cap = load i64, ptr %at, !dbg {at}",
         f"  %rows_max = udiv i64 %cap, {out.len_bytes}",
+        *before,
         *_called(made, given, at),
-        *_returned(made, out.len_bytes),
+        *_returned(made, "%records" if notes.selects else str(out.len_bytes), out.len_bytes),
         "}",
     ]
 
 
+def _default(value: Any) -> str:
+    return "true" if value is True else "false" if value is False else str(value)
+
+
 def _fold(name: str, shape: Shape, made: Compiled, told: Metadata) -> list[str]:
-    row = told.pointer(told.structure(f"{name}_result", shape.out.dtype, {}))
+    row = told.pointer(told.structure(f"{name}_result", shape.out.dtype, shape.decimals))
     number = told.number("u8")
     subprogram, at = told.function(
         f"{name}_fold", [row, number, number, row, number], ["acc", "acc_len", "acc_cap", "part", "part_len"]
@@ -148,7 +171,7 @@ def _fold(name: str, shape: Shape, made: Compiled, told: Metadata) -> list[str]:
         f"  ret i64 {length}",
         "next:",
         *_called(made, given, at),
-        *_returned(Compiled(made.symbol, None), length),
+        *_returned(Compiled(made.symbol, None), str(length), length),
         "}",
     ]
 
@@ -177,9 +200,10 @@ def _called(made: Compiled, given: list[str], at: str) -> list[str]:
     ]
 
 
-def _returned(made: Compiled, row_len: int) -> list[str]:
+def _returned(made: Compiled, length: str, row_len: int) -> list[str]:
+    """Of one that returns nothing this length, otherwise as many rows as it says."""
     if made.returns is None:
-        return [f"  %length = select i1 %well, i64 {row_len}, i64 -{_EINVAL}", "  ret i64 %length"]
+        return [f"  %length = select i1 %well, i64 {length}, i64 -{_EINVAL}", "  ret i64 %length"]
     bits, is_signed = made.returns
     wide = f"{'sext' if is_signed else 'zext'} i{bits} %short to i64" if bits < 64 else "add i64 %short, 0"
     return [
@@ -251,27 +275,32 @@ class Metadata:
     def pointer(self, to: str | None) -> str:
         return self._add(f"!DIDerivedType(tag: DW_TAG_pointer_type, baseType: {to or 'null'}, size: 64)")
 
-    def structure(self, name: str, dtype: Any, defaults: dict[str, Any]) -> str:
-        """A structure of a dtype; one that is none has a member ``value``."""
+    def structure(self, name: str, dtype: Any, tags: dict[str, str]) -> str:
+        """A structure of a dtype, with tags of members; one that is none has a member ``value``."""
         fields = {"value": (dtype, 0)} if dtype.names is None else dtype.fields
         members = []
         for field, (kind, offset, *_) in fields.items():
-            tag = ""
-            if field in defaults:
-                text = defaults[field]
-                default = "true" if text is True else "false" if text is False else str(text)
-                tag = f', annotations: !{{!{{!"btf_decl_tag", !"default:{quoted(default)}"}}}}'
-            base, bits = self._field(name, field, kind), 8 * kind.itemsize
-            members.append(
-                self._add(
-                    f'!DIDerivedType(tag: DW_TAG_member, name: "{quoted(field)}", baseType: {base}, size: {bits}, '
-                    f"offset: {8 * offset}{tag})"
-                )
-            )
-        size = 8 * dtype.itemsize
+            members.append(self._member(field, self._field(name, field, kind), kind.itemsize, offset, tags.get(field, "")))
+        return self._composite(name, dtype.itemsize, members)
+
+    def members(self, name: str, members: list[tuple[str, str, int, str]]) -> str:
+        """A structure of members one after another: each with its type, its length in bytes and its tag."""
+        made, at = [], 0
+        for field, base, len_bytes, tag in members:
+            made.append(self._member(field, base, len_bytes, at, tag))
+            at += len_bytes
+        return self._composite(name, at, made)
+
+    def _member(self, name: str, base: str, len_bytes: int, offset: int, tag: str) -> str:
+        tagged = f', annotations: !{{!{{!"btf_decl_tag", !"{quoted(tag)}"}}}}' if tag else ""
+        return self._add(
+            f'!DIDerivedType(tag: DW_TAG_member, name: "{quoted(name)}", baseType: {base}, size: {8 * len_bytes}, offset: {8 * offset}{tagged})'
+        )
+
+    def _composite(self, name: str, len_bytes: int, members: list[str]) -> str:
         return self._add(
             f'!DICompositeType(tag: DW_TAG_structure_type, name: "{name}", file: {self._file}, line: {self._line}, '
-            f"size: {size}, elements: !{{{', '.join(members)}}})"
+            f"size: {8 * len_bytes}, elements: !{{{', '.join(members)}}})"
         )
 
     def _field(self, structure: str, name: str, dtype: Any) -> str:

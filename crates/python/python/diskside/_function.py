@@ -64,14 +64,18 @@ class Function:
         gives count: u8, sum: i8, min: i8, max: i8
         """
         folds = "results are folded" if self.combines else "results stand one after another"
-        lines = [f"{self.name}: {folds}"]
+        lines = [f"{self.name}: {'selects rows' if self._native.selects else folds}"]
+        if self._native.reads:
+            lines.append(f"reads {', '.join(self._native.reads)}")
         for argument in self.arguments:
             default = argument["default"]
             given = "" if default is None else f" [{default}]" if default else " [none]"
             doc = f": {argument['doc']}" if argument["doc"] else ""
             lines.append(f"takes {argument['name']}, {argument['expects']}{given}{doc}")
         fields = self._native.fields
-        if fields is None:
+        if self._native.selects:
+            lines.append("gives the rows that it selects")
+        elif fields is None:
             lines.append("gives bytes")
         else:
             members = [f"{name}: {kind}{'' if count is None else f'[{count}]'}" for name, kind, _, count in fields[0]]
@@ -151,20 +155,24 @@ def function(
 def function(
     what: Callable[..., Any],
     *,
-    result: Any,
+    result: Any = None,
     records: Any = None,
     args: Mapping[str, Any] | None = None,
     combine: Callable[..., Any] | str | None = None,
     output_max: int | str | None = None,
+    columns: Mapping[str, str] | None = None,
+    select: bool = False,
 ) -> Function: ...
 @overload
 def function(
     *,
-    result: Any,
+    result: Any = None,
     records: Any = None,
     args: Mapping[str, Any] | None = None,
     combine: Callable[..., Any] | str | None = None,
     output_max: int | str | None = None,
+    columns: Mapping[str, str] | None = None,
+    select: bool = False,
 ) -> Callable[[Callable[..., Any]], Function]: ...
 def function(
     what: Function | str | os.PathLike[str] | bytes | Callable[..., Any] | None = None,
@@ -188,6 +196,10 @@ def function(
     :param combine: a function of (acc, part), which folds the row ``part`` into the row ``acc``: then ``out`` is one row;
         ``"concatenate"``: rows stand one after another. Without it, the function is called once.
     :param output_max: bytes of the longest result of a piece, if it is not as many rows as there are records.
+    :param columns: instead of ``records``, the columns of a table that it reads, for ``scan(function=...)``: their names, and types such
+        as ``"i8"``, ``"f8"``, ``"decimal(2)"`` (whole numbers with all its digits), ``"text"`` or ``"dictionary"``. ``NAME__valid``, a
+        ``"u1"``, says which values of a column are there.
+    :param select: its result is a byte for each row of the columns: the scan continues with the rows where it is not 0.
     :raises CompileError: the source does not compile; the text has the compiler's words, and the line.
         :class:`NoCompilerError`: there is no compiler.
     :raises RefusedError: it may not run; the text says why, where and what helps.
@@ -230,13 +242,13 @@ def function(
     return found
 
 
-_OF_PYTHON = ("result", "records", "args", "combine", "output_max")
+_OF_PYTHON = ("result", "records", "args", "combine", "output_max", "columns", "select")
 
 
 def _of_python(written: Callable[..., Any], said: dict[str, Any]) -> Function:
     from ._python import object_of
 
-    asked = {name: said.get(name) for name in _OF_PYTHON}
+    asked: dict[str, Any] = {name: said.get(name) for name in _OF_PYTHON}
     return _load(object_of(written, **asked), written.__name__)
 
 

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import dis
 import functools
-import inspect
-import os
 import re
 import threading
 from types import CellType, FunctionType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from . import _diskside
+from ._columns import numba_type
 from ._entry import CALL, Compiled, Notes, Rows, Shape, entry_module, quoted, stack_note
-from ._names import size
+from ._shape import Written, shape_of_columns, shape_of_records
 from .errors import CompileError, NoCompilerError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    import numpy as np
 
 #: Bytes of a stack frame when variables stay in memory.
 _STACK_BYTES = 8192
@@ -43,14 +40,21 @@ def object_of(
     args: Mapping[str, Any] | None,
     combine: Callable[..., Any] | str | None,
     output_max: int | str | None,
+    columns: Any,
+    select: bool | None,
 ) -> bytes:
     """Compiles a function, and the one that folds its results, to an eBPF object."""
-    main, fold = _Written.of(function), None
+    main, fold = Written.of(function), None
     if callable(combine):
-        fold = _Written.of(combine)
+        fold = Written.of(combine)
     elif combine not in (None, "concatenate"):
         raise UsageError(f"{main.name}: combine is a function of (acc, part), or 'concatenate'; this is {combine!r}")
-    shape, notes = _shape(main, records, result, args, fold is not None, combine == "concatenate", output_max)
+    if columns is None and not select:
+        shape, notes = shape_of_records(main, records, result, args, fold is not None, combine == "concatenate", output_max)
+    else:
+        if records is not None:
+            raise UsageError(f"{main.name}: it reads records or columns, not both")
+        shape, notes = shape_of_columns(main, columns, result, args, fold is not None, combine == "concatenate", output_max, bool(select))
     llvm = _llvm()
     with _compiling:
         module = _linked(llvm, main, fold, shape, notes)
@@ -58,129 +62,6 @@ def object_of(
         text = _with_sources(str(module), [main] if fold is None else [main, fold])
     _refuse_what_is_not_there(text, main)
     return _emitted(llvm, text, main)
-
-
-class _Written(NamedTuple):
-    """A function as its author wrote it."""
-
-    function: Callable[..., Any]
-    name: str
-    file: str
-    line: int
-    text: str
-    parameters: int
-
-    @classmethod
-    def of(cls, function: Callable[..., Any]) -> _Written:
-        function = getattr(function, "py_func", function)
-        if not inspect.isfunction(function):
-            raise UsageError(f"{function!r} is no function of Python's: give one that is written with def")
-        code = function.__code__
-        try:
-            text = "".join(inspect.findsource(function)[0])
-        except OSError:
-            text = ""
-        if not re.fullmatch(r"[A-Za-z_]\w*", function.__name__, re.ASCII):
-            raise UsageError(f"{function.__name__!r} is no name of a function: write it with def, in ASCII")
-        # The directory is nobody's business, and would make another object of the same function.
-        file = os.path.basename(code.co_filename)
-        return cls(function, function.__name__, file, code.co_firstlineno, text, code.co_argcount)
-
-
-# --- What it is given and gives --------------------------------------------------------------------------------------------
-
-
-def _shape(
-    main: _Written,
-    records: Any,
-    result: Any,
-    args: Mapping[str, Any] | None,
-    folds: bool,
-    concatenates: bool,
-    output_max: int | str | None,
-) -> tuple[Shape, Notes]:
-    import numpy
-
-    if not 2 <= main.parameters <= 4:
-        raise UsageError(f"{main.name} has {main.parameters} parameters; it takes (out, records), (…, args) or (…, args, call)")
-    if result is None:
-        raise UsageError(f"{main.name}: result= says what a row of its result is, such as {{'count': 'u8', 'sum': 'f8'}}")
-    row = dtype_of(f"{main.name}: result", result)
-    if folds and row.names is None:
-        row = numpy.dtype([("value", row)])
-    byte = numpy.dtype("u1")
-    split: tuple[int, int] | None
-    if records is None:
-        rows, split = Rows(byte), None
-    elif isinstance(records, str) and records in ("lines", "bytes"):
-        rows, split = Rows(byte), (2, ord("\n")) if records == "lines" else (3, 0)
-    elif isinstance(records, int):
-        if not 0 < records < 2**31:
-            raise UsageError(f"{main.name}: records: {records} is not the bytes of a record")
-        rows, split = Rows(byte, records), (1, records)
-    else:
-        rows = Rows(dtype_of(f"{main.name}: records", records))
-        split = (1, rows.len_bytes)
-    defaults: dict[str, Any] = {}
-    given = None
-    if main.parameters > 2:
-        fields = []
-        for name, kind in (args or {}).items():
-            if isinstance(kind, tuple) and len(kind) == 2:
-                kind, defaults[name] = kind
-            fields.append((name, dtype_of(f"{main.name}: args: {name}", kind)))
-        given = Rows(numpy.dtype(fields, align=True) if fields else numpy.dtype([("none", "u1")]), is_one=True)
-        if not fields:
-            defaults["none"] = 0
-    elif args:
-        raise UsageError(f"{main.name} has no third parameter to take its arguments {', '.join(args)}")
-    if output_max is not None:
-        output: tuple[int, int, int] | None = (0, 1, size("output_max", output_max))
-    elif folds:
-        output = (0, 1, row.itemsize)
-    elif split is not None and split[0] == 1:
-        output = (row.itemsize, rows.len_bytes, row.itemsize)
-    else:
-        output = None
-    shape = Shape(Rows(row, is_one=folds), rows, given, main.parameters, defaults)
-    return shape, Notes(split, concatenates, output)
-
-
-def dtype_of(what: str, given: Any) -> np.dtype[Any]:
-    """The dtype that is meant: what numpy takes, or names and types, laid out as C does."""
-    import numpy
-
-    if isinstance(given, dict) and "names" not in given:
-        return numpy.dtype([(name, dtype_of(f"{what}: {name}", kind)) for name, kind in given.items()], align=True)
-    try:
-        dtype: np.dtype[Any] = numpy.dtype(given)
-    except TypeError as error:
-        raise UsageError(f"{what}: {given!r} is no type of numpy's: {error}") from None
-    if dtype.itemsize == 0 or dtype.hasobject:
-        raise UsageError(f"{what}: {given!r} has no fixed length in bytes")
-    if (odd := _odd(dtype)) is not None:
-        raise UsageError(f"{what}: functions have no {odd}: there are numbers, bool, bytes (S), and arrays of them")
-    if not _is_little(dtype):
-        raise UsageError(f"{what}: {dtype} is big-endian: functions see little-endian numbers")
-    return dtype
-
-
-def _odd(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    """What in a dtype has no place in a function."""
-    if dtype.names is not None:
-        assert dtype.fields is not None
-        return next((odd for field in dtype.fields.values() if (odd := _odd(field[0])) is not None), None)
-    base = dtype.subdtype[0] if dtype.subdtype is not None else dtype
-    is_number = base.kind in "iufb" and base.itemsize <= 8 and base.name != "float16"
-    return None if is_number or base.kind == "S" else base
-
-
-def _is_little(dtype: np.dtype[Any]) -> bool:
-    if dtype.names is not None:
-        assert dtype.fields is not None
-        return all(_is_little(field[0]) for field in dtype.fields.values())
-    base = dtype.subdtype[0] if dtype.subdtype is not None else dtype
-    return base.byteorder != ">"
 
 
 # --- numba: from Python to LLVM's language ---------------------------------------------------------------------------------
@@ -250,7 +131,7 @@ def _numba_type(rows: Rows, is_read_only: bool) -> Any:
     return types.Array(element, 2 if rows.width else 1, "C", readonly=is_read_only)
 
 
-def _compiled(written: _Written, types: tuple[Any, ...]) -> tuple[Compiled, str]:
+def _compiled(written: Written, types: tuple[Any, ...]) -> tuple[Compiled, str]:
     """What numba makes of a function, and that in LLVM's language."""
     import warnings
 
@@ -332,7 +213,7 @@ def _cell(cell: Any, called: Callable[[Any], Any]) -> Any:
 _MAKES_ARRAYS = r"Function\(<(built-in )?function (array|arange|copy|empty|full|linspace|ones|zeros)\w*( at [^>]*)?>\) found for"
 
 
-def _explained(error: Any, written: _Written) -> CompileError:
+def _explained(error: Any, written: Written) -> CompileError:
     text = re.sub(r"\x1b\[[0-9;]*m", "", str(error))
     file = re.escape(written.file)
     places = re.findall(rf'[/"]{file}", line (\d+)| at \S*/{file} \((\d+)\)', text)
@@ -349,7 +230,7 @@ def _explained(error: Any, written: _Written) -> CompileError:
     return _refused(written, line, "\n".join(said[:12]))
 
 
-def _no_member(written: _Written, types: tuple[Any, ...], name: str) -> CompileError:
+def _no_member(written: Written, types: tuple[Any, ...], name: str) -> CompileError:
     code = written.function.__code__
     line, has = written.line, []
     for instruction in dis.get_instructions(code):
@@ -362,7 +243,7 @@ def _no_member(written: _Written, types: tuple[Any, ...], name: str) -> CompileE
     return _refused(written, line, f"there is no member `{name}`: {'; '.join(has)}")
 
 
-def _refused(written: _Written, line: int, why: str) -> CompileError:
+def _refused(written: Written, line: int, why: str) -> CompileError:
     return CompileError(f"{written.name} does not compile:\n{written.file}:{line}: {why}")
 
 
@@ -391,8 +272,9 @@ def _machine(llvm: Any) -> Any:
     return llvm.Target.from_triple(_TRIPLE).create_target_machine(cpu=_CPU, opt=2)
 
 
-def _linked(llvm: Any, main: _Written, fold: _Written | None, shape: Shape, notes: Notes) -> Any:
-    out, records = _numba_type(shape.out, False), _numba_type(shape.records, True)
+def _linked(llvm: Any, main: Written, fold: Written | None, shape: Shape, notes: Notes) -> Any:
+    out = _numba_type(shape.out, False)
+    records = numba_type(shape.columns) if shape.columns else _numba_type(shape.records, True)
     types = [out, records]
     if shape.args is not None:
         types.append(_numba_type(shape.args, True))
@@ -402,6 +284,8 @@ def _linked(llvm: Any, main: _Written, fold: _Written | None, shape: Shape, note
         call = numpy.dtype([tuple(field.split(":")) for field in CALL.split()])
         types.append(_numba_type(Rows(call, is_one=True), True))
     made, text = _compiled(main, tuple(types))
+    if notes.selects and made.returns is not None:
+        raise _refused(main, main.line, "it returns something; one that selects sets a byte for each row in its first parameter")
     texts, made_fold = [text], None
     if fold is not None:
         made_fold, text = _compiled(fold, (out, out))
@@ -456,7 +340,7 @@ def _optimise(llvm: Any, module: Any, entries: set[str]) -> None:
     passes.getModulePassManager().run(module, passes)
 
 
-def _with_sources(text: str, sources: list[_Written]) -> str:
+def _with_sources(text: str, sources: list[Written]) -> str:
     """With the text of the functions, which messages show lines of, instead of where it is on this machine."""
     texts = {source.file: source.text for source in sources}
 
@@ -467,7 +351,7 @@ def _with_sources(text: str, sources: list[_Written]) -> str:
     return re.sub(r'!DIFile\(filename: "([^"]*)", directory: "[^"]*"\)', told, text)
 
 
-def _refuse_what_is_not_there(text: str, written: _Written) -> None:
+def _refuse_what_is_not_there(text: str, written: Written) -> None:
     for symbol in re.findall(r'^declare .*?@"?([^"(\s]+)"?\(', text, re.MULTILINE):
         if symbol.startswith(("llvm.", "ds_")):
             continue
@@ -479,7 +363,7 @@ def _refuse_what_is_not_there(text: str, written: _Written) -> None:
         raise _refused(written, line, f"`{symbol}` is not among the operations of functions; docs/functions.md lists them")
 
 
-def _emitted(llvm: Any, text: str, written: _Written) -> bytes:
+def _emitted(llvm: Any, text: str, written: Written) -> bytes:
     stack_bytes = 512
     if re.search(r"= alloca ", text):
         stack_bytes = _STACK_BYTES
