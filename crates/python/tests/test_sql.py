@@ -56,7 +56,7 @@ def rows(of: pa.Table, query: str) -> list[str]:
     return shown if "order by" in query.rpartition(")")[2] else sorted(shown)
 
 
-#: With what is told to servers: ``sums``, a condition, or None.
+#: With what is told to servers: ``sums``, ``first`` for the first rows in an order, a condition, or None.
 QUERIES = [
     ("select count(*) from t", "sums"),
     ("select count(small), count(*), min(small), max(n), sum(small), avg(small), avg(n) from t", "sums"),
@@ -74,7 +74,26 @@ QUERIES = [
     ("select x.small, max(x.word) from t x where x.n between 5 and 3000 group by x.small", "sums"),
     ("select distinct word, small from t", "sums"),
     ("select f, count(*) from t group by f", None),
-    ("select count(distinct small) from t where n > 7", '("n" > 7)'),
+    ("select count(distinct small) from t where n > 7", "sums"),
+    ("select flag, count(distinct word), sum(n), max(price) from t group by flag", "sums"),
+    ("select count(distinct word), count(distinct small) from t where n < 900", None),
+    ("select count(distinct f) from t", None),
+    ("select small, count(*) c from (select small, word, sum(n) s from t group by 1, 2) x where s > 9000 group by 1 order by c desc, small limit 4", "sums"),
+    ("select s + 1 from (select small, sum(n) s from t group by small) t order by s desc limit 3", "sums"),
+    ("select avg(s), max(word) from (select word, sum(price) as s from t group by word) x", "sums"),
+    ("select n, small, price from t order by n desc limit 7", "first"),
+    ("select n, small from t order by small, n limit 9", "first"),
+    # NULL comes first here, and last in a scan.
+    ("select n from t order by small desc, n limit 9", None),
+    ("select n, word from t where word is not null and n > 30 order by word desc, n limit 5 offset 3", "first"),
+    ("select n, small from t where small > 2 order by small desc nulls last, n limit 5", "first"),
+    ("select price as n, n as m from t order by m limit 4", "first"),
+    ("select n from (select n, price from t order by n limit 10) x order by price, n limit 3", "first"),
+    ("select max(n) from (select n from t order by n limit 10) x", None),
+    ("select n from t where f < 0.5 order by n limit 3", '(not ("f" >= 5.000000e-01))'),
+    ("select n from t order by f, n limit 5", None),
+    ("select n * 2 as y from t order by y limit 2", None),
+    ("select n from t order by n limit 70000", None),
     ("select small % 3, count(*) from t where n > 100 group by 1", '("n" > 100)'),
     ("select sum(n) filter (where flag), count(*) from t where n > 3990", '("n" > 3990)'),
     ("select first_value(n order by n desc) from t where n < 20", '("n" < 20)'),
@@ -101,7 +120,7 @@ QUERIES = [
     ("select n from t where small = (select max(small) from t where n < 10) and n < 99", None),
     ("select n from t where exists (select 1 from r where r.small = t.small and r.name = 'two') and n > 3900", '("n" > 3900)'),
     ("select n from t where n < 3 union all select n from t where n > 3997", '(("n" < 3)) or (("n" > 3997))'),
-    ("with x as (select small, sum(n) s from t group by small) select max(s) from x where small > 0", '("small" > 0)'),
+    ("with x as (select small, sum(n) s from t group by small) select max(s) from x where small > 0", "sums"),
     ("select count(*) from t where flag is true", None),
     ("select count(*) from floats where f < 1", None),
     ("select sum(g) from floats where f >= 0", None),
@@ -134,8 +153,11 @@ def test_an_answer_is_that_of_the_plain_files(session: diskside.Session, directo
     as_text = [pa.string() if kind == pa.string_view() else kind for kind in wanted.schema.types]
     assert answer.schema.types == as_text
     is_summed = [scan._wanted["aggregate"] is not None for scan in asked.scans]
+    assert pushed == "first" or not any(scan._wanted["order"] for scan in asked.scans)
     if pushed == "sums":
         assert is_summed and all(is_summed)
+    elif pushed == "first":
+        assert asked.scans[-1]._wanted["order"]
     elif pushed is not None:
         assert pushed in [scan._wanted["where"] for scan in asked.scans]
 
@@ -161,6 +183,9 @@ def test_what_is_not_wanted_does_not_travel(session: diskside.Session, directory
     asked = session.sql(f"select n from x where m < {1 << 54} order by n", x="long.parquet")
     assert asked.arrow().to_pylist() == plainly_of(directory, "long.parquet", asked.query)
     assert sum(scan.report["received_bytes"] for scan in asked.scans) < length / 20
+    asked = session.sql("select m, n from x order by n desc, m limit 10", x="long.parquet")
+    assert asked.arrow().to_pylist() == plainly_of(directory, "long.parquet", asked.query)
+    assert sum(scan.report["received_bytes"] for scan in asked.scans) < length / 1000
 
 
 def plainly_of(directory: Path, name: str, query: str) -> list[dict[str, Any]]:
@@ -186,6 +211,14 @@ def test_a_limit_ends_the_scan(session: diskside.Session, directory: Path, query
     assert scan._wanted["limit"] == limit
     with pytest.raises(diskside.UsageError, match="read to its end"):
         _ = scan.report
+
+
+def test_an_order_of_the_first_rows_is_of_these_alone(session: diskside.Session, directory: Path) -> None:
+    """DataFusion takes any 100 rows for the first ones of a file."""
+    great(directory)
+    asked = session.sql("select n from (select * from x limit 100) y order by n desc limit 3", x="long.parquet")
+    wanted = sorted(pq.read_table(directory / "long.parquet")["n"][:100].to_pylist())[:-4:-1]
+    assert asked.arrow()["n"].to_pylist() == wanted
 
 
 def test_tables_are_files_scans_and_tables(session: diskside.Session, directory: Path) -> None:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ._condition import NotPushed, all_of, cheapest
 from ._scan import Scan, quoted
-from ._sql_aggregate import Aggregates, aggregates, limits, tables_of
+from ._sql_aggregate import Aggregates, aggregates
 from ._sql_expression import condition, conjuncts
+from ._sql_first import First, first, tables_of
 from .errors import ChangedError, DisksideError, UsageError
 
 if TYPE_CHECKING:
@@ -109,7 +110,7 @@ class _Plan:
         is_of_now = _OF_NOW.search(frame.logical_plan().display_indent()) is not None
         self._aggregates: Aggregates | None = None
         self._pushed: dict[str, str] = {}
-        self._limit: int | None = None
+        self._first: First | None = None
         try:
             self._aggregates = aggregates(plan, self._schemas, context)
         # Another kind of plan, or a step that DataFusion does not show to Python.
@@ -118,7 +119,7 @@ class _Plan:
         # Also where there are sums: a server may fail to compute them.
         if not is_of_now:
             self._pushed = _pushed(plan, self._schemas)
-            self._limit = _limit(plan, self._schemas)
+            self._first = first(plan, self._schemas)
 
     def run(self) -> pa.RecordBatchReader:
         """The result as it comes."""
@@ -131,6 +132,8 @@ class _Plan:
             # More groups than fit, or numbers that overflow: DataFusion says what there is to say of it.
             except (NotPushed, DisksideError):
                 self._of.scans = []
+        if self._first is not None and self._first.nulls_first and self._has_nulls(self._first):
+            self._first = None
         context, failed = _context(self._of._others), list[BaseException]()
         for at, (name, scan) in enumerate(self._of._sources.items()):
             _register(context, name, f"{name} {at}", _Rows(self, scan, name, failed))
@@ -151,10 +154,17 @@ class _Plan:
         except Exception as error:
             raise NotPushed(str(error)) from None
 
+    def _has_nulls(self, of: First) -> bool:
+        """Whether there are rows that the query has first and a scan last."""
+        nulls = of.nulls(self._pushed.get(of.table))
+        check = self._of._sources[of.table]._other(columns=[], where=nulls, aggregate="count(*)")
+        self._of.scans.append(check)
+        return bool(check.arrow().column(0)[0].as_py())
+
     def scan(self, source: Scan, name: str, columns: list[str]) -> Scan:
         """The scan of a table."""
         pushed = self._pushed.get(name)
-        limit = {} if self._limit is None else {"limit": self._limit}
+        limit = {} if self._first is None else self._first.options()
         where = {} if pushed is None else {"where": pushed}
         # Without a column rows are counted, by one.
         return source._other(columns=columns or cheapest(self._schemas[name]), **where, **limit)
@@ -303,27 +313,3 @@ def _wide(predicate: Any, schema: pa.Schema) -> str | None:
         except NotPushed:
             pass
     return all_of(parts)
-
-
-def _limit(plan: Any, schemas: Mapping[str, pa.Schema]) -> int | None:
-    """The most rows that a plan takes of the one table that it reads, if these are the first ones."""
-    if len(tables_of(plan)) != 1:
-        return None
-    limit: int | None = None
-    try:
-        while (name := type(node := plan.to_variant()).__name__) != "TableScan":
-            if name == "Limit" and limit is None:
-                skip, fetch = limits(node)
-                limit = None if fetch is None else skip + fetch
-            elif name == "Filter" and limit is not None:
-                (table,) = tables_of(plan)
-                pushed = [condition(one, schemas[table]) for one in conjuncts(node.predicate())]
-                if not all(one.is_exact for one in pushed):
-                    return None
-            elif name not in ("Projection", "SubqueryAlias"):
-                return None
-            (plan,) = plan.inputs()
-    # A condition that is not pushed, a table that is not scanned, or a step that DataFusion does not show to Python.
-    except Exception:
-        return None
-    return limit

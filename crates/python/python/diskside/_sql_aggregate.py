@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._condition import NotPushed, all_of
 from ._scan import quoted
-from ._sql_expression import Condition, Numbers, condition, conjuncts
+from ._sql_expression import Condition, Numbers, condition, conjuncts, has_order
+from ._sql_first import limits, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ _KEYS_MAX = 8
 #: The number of rows, as a column of sums.
 _ROWS = "all rows: count(*)"
 #: Steps that may follow the sums.
-_AFTER = ("Projection", "Sort", "Limit", "Filter")
+_AFTER = ("Projection", "Sort", "Limit", "Filter", "SubqueryAlias", "Aggregate")
 
 
 class Aggregates(NamedTuple):
@@ -40,6 +40,8 @@ class Aggregates(NamedTuple):
     #: Makes a column of the sums, from those of the scan.
     columns: list[Callable[[dict[str, pa.ChunkedArray]], pa.Array | pa.ChunkedArray]]
     schema: pa.Schema
+    #: Those that are columns of the table.
+    keys: list[str]
     #: Columns of the scan that have to be within bounds, or the sums are not those of DataFusion.
     bounded: dict[str, tuple[int, int]]
     #: Steps that follow, from the last to the first.
@@ -81,13 +83,16 @@ class Aggregates(NamedTuple):
         from datafusion.expr import Expr, SortExpr
 
         context.register_record_batches(quoted(self.alias), [sums.to_batches() or [_empty(self.schema)]])
-        frame = context.table(quoted(self.alias))
+        # A column of the table has its name before its own; a sum, and a key with another name, have not.
+        columns = [(Expr.column(quoted(name)), name) for name in self.schema.names]
+        named = [one if name in self.keys else one.alias(name) for one, name in columns]
+        frame = context.table(quoted(self.alias)).select(*named)
         for node in reversed(self.after):
             match type(node).__name__:
                 case "Projection":
                     # A column has a table here, which an expression would be called after.
-                    named = [(Expr(one), one.variant_name() in ("Column", "Alias"), one.schema_name()) for one in node.projections()]
-                    frame = frame.select(*(one if is_named else one.alias(name) for one, is_named, name in named))
+                    shown = [(Expr(one), one.variant_name() in ("Column", "Alias"), one.schema_name()) for one in node.projections()]
+                    frame = frame.select(*(one if is_named else one.alias(name) for one, is_named, name in shown))
                 case "Filter":
                     frame = frame.filter(Expr(node.predicate()))
                 case "Sort":
@@ -98,6 +103,14 @@ class Aggregates(NamedTuple):
                 case "Limit":
                     skip, fetch = limits(node)
                     frame = frame.limit((1 << 63) - 1 if fetch is None else fetch, offset=skip)
+                case "SubqueryAlias":
+                    name = quoted(node.alias())
+                    context.deregister_table(name)
+                    context.register_view(name, frame)
+                    frame = context.table(name)
+                case "Aggregate":
+                    keys, sums = ([Expr(one) for one in of] for of in (node.group_by_exprs(), node.aggregate_exprs()))
+                    frame = frame.aggregate(keys, sums)
         return frame
 
 
@@ -105,22 +118,6 @@ def _empty(schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa
 
     return pa.RecordBatch.from_pylist([], schema=schema)
-
-
-def limits(node: Any) -> tuple[int, int | None]:
-    """The rows that a Limit leaves out, and the most that come then.
-
-    :raises NotPushed: they are not numbers.
-    """
-    numbers = [None if one is None else one.python_value().as_py() for one in (node.skip(), node.fetch())]
-    if any(one is not None and type(one) is not int for one in numbers):
-        raise NotPushed("a limit that is computed")
-    return numbers[0] or 0, numbers[1]
-
-
-def tables_of(plan: Any) -> list[str]:
-    """The tables that are scanned, as often as they are; those within expressions, too, which plans do not show otherwise."""
-    return re.findall(r"^ *TableScan: (.*?)(?: projection=.*)?$", plan.display_indent(), re.MULTILINE)
 
 
 def aggregates(plan: Any, schemas: dict[str, pa.Schema], context: datafusion.SessionContext) -> Aggregates:
@@ -134,7 +131,8 @@ def aggregates(plan: Any, schemas: dict[str, pa.Schema], context: datafusion.Ses
     if len(tables_of(plan)) != 1:
         raise NotPushed("several tables")
     after, at = [], plan
-    while (name := type(node := at.to_variant()).__name__) != "Aggregate":
+    # The last one: DataFusion makes two of sums of different values, and a query may sum up sums.
+    while (name := type(node := at.to_variant()).__name__) != "Aggregate" or _has_sums(*at.inputs()):
         if name not in _AFTER:
             raise NotPushed(f"{name} is not done")
         after.append(node)
@@ -154,7 +152,14 @@ def aggregates(plan: Any, schemas: dict[str, pa.Schema], context: datafusion.Ses
     if len(keys) > _KEYS_MAX:
         raise NotPushed("many keys")
     by, made, bounded = reader.asked(wide is not None)
-    return Aggregates(table, reader.alias or table, where, wide, by, made, reader.columns, schema, bounded, after)
+    plain = [key for key, one in zip(keys, node.group_by_exprs()) if one.variant_name() == "Column"]
+    return Aggregates(table, reader.alias or table, where, wide, by, made, reader.columns, schema, plain, bounded, after)
+
+
+def _has_sums(plan: Any) -> bool:
+    while (inputs := plan.inputs()) and type(plan.to_variant()).__name__ != "Aggregate":
+        (plan,) = inputs
+    return bool(inputs)
 
 
 def _rows(plan: Any) -> tuple[str, Any]:
@@ -214,12 +219,13 @@ class _Reader:
     def key(self, expression: Any) -> str:
         import pyarrow.types as types
 
+        if expression.variant_name() == "Alias":
+            expression = expression.to_variant().expr()
         if expression.variant_name() != "Column":
             raise NotPushed("a key that is computed")
         column = expression.to_variant()
         name, kind = column.name(), self._schema.field(column.name()).type
-        exact = (types.is_integer, types.is_decimal, types.is_date32, types.is_string, types.is_large_string, types.is_boolean)
-        if not any(holds(kind) for holds in exact) and not (types.is_timestamp(kind) and kind.tz is None):
+        if not (types.is_boolean(kind) or has_order(kind)):
             raise NotPushed(f"{kind} is no key")
         self._by.append(name)
         self.alias = column.relation()
@@ -264,15 +270,10 @@ class _Reader:
         return f"count({quoted(of.to_variant().name())})"
 
     def _compared(self, of: Any) -> str:
-        import pyarrow.types as types
-
         if of.variant_name() != "Column":
             raise NotPushed("the least of values that are computed")
         name = of.to_variant().name()
-        kind = self._schema.field(name).type
-        # For DataFusion NaN is the greatest number, for a scan it is none.
-        known = (types.is_integer, types.is_decimal, types.is_date32, types.is_string, types.is_large_string)
-        if not any(holds(kind) for holds in known) and not (types.is_timestamp(kind) and kind.tz is None):
+        if not has_order(kind := self._schema.field(name).type):
             raise NotPushed(f"{kind} is not compared")
         return quoted(name)
 

@@ -83,6 +83,14 @@ def condition(expression: Any, schema: pa.Schema, depth: int = 0) -> Condition:
     raise NotPushed(f"{type(node).__name__} is not done")
 
 
+def has_order(kind: pa.DataType) -> bool:
+    """Whether DataFusion and a scan have the same order of such values: for DataFusion NaN is the greatest number, for a scan it is none."""
+    import pyarrow.types as types
+
+    known = (types.is_integer, types.is_decimal, types.is_date32, types.is_string, types.is_large_string)
+    return any(holds(kind) for holds in known) or (types.is_timestamp(kind) and kind.tz is None)
+
+
 def _exact(text: str) -> Condition:
     return Condition(text, text)
 
