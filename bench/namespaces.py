@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 TARGET, HOST = 0, 1
 
@@ -36,6 +37,24 @@ class Namespaces:
     def inside(self, side, command):
         """The command, to be run in the namespace of TARGET or HOST."""
         return ["nsenter", f"--net=/run/netns/{self.names[side]}", "--", *command]
+
+    def plain_rate(self):
+        """Bytes a second of TCP from TARGET to HOST: 64 MiB through a socket."""
+        count = 64 << 20
+        send = (
+            "import socket; s = socket.create_server(('', 4424)); print(flush=True); c = s.accept()[0];"
+            f"c.sendall(bytes({count}))"
+        )
+        take = (
+            "import socket, sys, time; c = socket.create_connection((sys.argv[1], 4424)); b = memoryview(bytearray(1 << 20));"
+            "began = time.monotonic(); n = 0\n"
+            "while k := c.recv_into(b): n += k\n"
+            "print(n / (time.monotonic() - began))"
+        )
+        with subprocess.Popen(self.inside(TARGET, [sys.executable, "-c", send]), stdout=subprocess.PIPE) as sender:
+            sender.stdout.readline()
+            command = self.inside(HOST, [sys.executable, "-c", take, self.addresses[TARGET]])
+            return float(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
 
 
 def ip(*words):
