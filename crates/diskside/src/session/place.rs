@@ -241,7 +241,7 @@ impl Remote {
     pub(super) fn file(&self) -> Result<RemoteFile, FunctionError> {
         match self.opened() {
             Some(file) => Ok(file),
-            None => run_here(self.reopen()),
+            None => run_here(self.open_first()),
         }
     }
 
@@ -249,7 +249,7 @@ impl Remote {
     pub(super) async fn file_soon(&self) -> Result<RemoteFile, FunctionError> {
         match self.opened() {
             Some(file) => Ok(file),
-            None => self.reopen().await,
+            None => self.open_first().await,
         }
     }
 
@@ -267,6 +267,20 @@ impl Remote {
         if self.late {
             *self.open.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
+    }
+
+    /// Opens it, unless another thread has opened it meanwhile: a call may have that handle, which would be closed if this one took
+    /// its place.
+    async fn open_first(&self) -> Result<RemoteFile, FunctionError> {
+        if !self.named {
+            return self.reopen().await;
+        }
+        let file = self.files.lookup(&self.path, self.flags).await?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = open.get_or_insert_with(|| file.clone()).clone();
+        // Closing the other one takes a request, for which nobody needs to wait.
+        drop(open);
+        Ok(kept)
     }
 
     /// Opens it, again after the target has forgotten its handle.
@@ -291,7 +305,7 @@ impl Remote {
     pub(super) async fn refresh(&self) -> Result<Now, FunctionError> {
         let started = Instant::now();
         let info = match self.opened() {
-            None => self.reopen().await?.info(),
+            None => self.open_first().await?.info(),
             Some(file) => match file.stat().await {
                 Err(error) if is_stale_handle(&error) => self.reopen().await?.info(),
                 other => other?,
