@@ -4,16 +4,17 @@ use crate::error::Failure;
 use crate::function::Function;
 use crate::here::Here;
 use crate::request::SLICE;
-use diskside::Location;
+use crate::session::location;
 use diskside::sandbox::machine::CancelToken;
 use diskside::scan::{
     ColumnFunction, Compression, Format, FormatError, Gives, Part, Plan, TextError, parse_aggregates, parse_columns,
     parse_filter, parse_format, parse_order, parse_types,
 };
-use diskside::session::{ScanOptions, Scanned, Session, Side};
+use diskside::session::{ScanFiles, ScanOptions, Scanned, Session, SessionError, Side};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::io;
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -56,6 +57,29 @@ pub(crate) struct Wanted {
     row_groups: Option<(u32, u32)>,
     /// A function over columns, and its arguments as it sees them.
     function: Option<(Py<Function>, Vec<u8>)>,
+}
+
+/// The files of a table and what its metadata says of them, as Python gives it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+pub(crate) struct Table {
+    name: String,
+    /// Each with a text for each of `partitions`; `None` is NULL.
+    files: Vec<(PathBuf, Vec<Option<String>>)>,
+    /// Names and types, as the option `types` has them.
+    partitions: Option<String>,
+    columns: Option<String>,
+}
+
+impl Table {
+    pub(crate) fn files(self) -> Result<ScanFiles, Failure> {
+        let files = self.files.into_iter().map(|(file, values)| Ok((location(&file)?, values)));
+        let files = files.collect::<Result<Vec<_>, Failure>>()?;
+        let types = |option, text: Option<String>| parsed(option, text.as_deref(), parse_types);
+        let partitions = types("partitions", self.partitions)?.unwrap_or_default();
+        let columns = types("columns", self.columns)?.unwrap_or_default();
+        Ok(Session::scan_files_of_table(self.name, files, partitions, columns)?)
+    }
 }
 
 impl Wanted {
@@ -125,10 +149,10 @@ pub(crate) fn scan_columns(text: &str) -> PyResult<Vec<String>> {
 }
 
 impl Scan {
-    /// Begins a scan of files, directories and patterns.
+    /// Begins a scan of files that are found first.
     pub(crate) fn begin(
         session: Session,
-        named: Vec<Location>,
+        find: impl FnOnce(&Session) -> Result<ScanFiles, SessionError> + Send + 'static,
         wanted: Wanted,
         mut options: ScanOptions,
     ) -> Result<Self, Failure> {
@@ -136,8 +160,8 @@ impl Scan {
         options.cancel = Some(cancel.clone());
         let (sender, incoming) = sync_channel(PIECES);
         let work = move || {
-            let mut scan = || -> Result<Scanned, Failure> {
-                let files = session.scan_files_of(&named)?;
+            let scan = || -> Result<Scanned, Failure> {
+                let files = find(&session)?;
                 plan.format = wanted.format(files.first_path())?;
                 if wanted.row_groups.is_some() && files.plain().is_none() {
                     return Err(Failure::usage("row_groups: those of one file that is named by its path"));

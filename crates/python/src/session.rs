@@ -144,8 +144,17 @@ impl Session {
     ) -> PyResult<Scan> {
         let session = self.0.get()?.clone();
         let options = ScanOptions { place: options::place(place)?, partitions, ..ScanOptions::default() };
-        let named = names.iter().map(|name| location(name)).collect::<Result<_, _>>()?;
-        Ok(Scan::begin(session, named, wanted, options)?)
+        let named = names.iter().map(|name| location(name)).collect::<Result<Vec<_>, _>>()?;
+        let find = move |session: &diskside::session::Session| session.scan_files_of(&named);
+        Ok(Scan::begin(session, find, wanted, options)?)
+    }
+
+    /// Begins a scan of the files of a table.
+    fn scan_table(&self, table: scan::Table, wanted: scan::Wanted, place: &Bound<'_, PyAny>) -> PyResult<Scan> {
+        let session = self.0.get()?.clone();
+        let options = ScanOptions { place: options::place(place)?, ..ScanOptions::default() };
+        let files = table.files()?;
+        Ok(Scan::begin(session, move |_| Ok(files), wanted, options)?)
     }
 
     /// Folds results of a function, in this order.
@@ -346,7 +355,7 @@ impl Session {
 }
 
 /// What a path or URL names.
-fn location(name: &std::path::Path) -> Result<Location, Failure> {
+pub(crate) fn location(name: &std::path::Path) -> Result<Location, Failure> {
     Location::try_from(name.as_os_str()).map_err(Failure::usage)
 }
 

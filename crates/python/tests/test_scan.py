@@ -58,15 +58,15 @@ def session(path: Path) -> Iterator[diskside.Session]:
 
 @pytest.fixture
 def scans(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What was asked of sessions: each scan, in order."""
+    """The scans that were begun, in order, as servers have them."""
     asked: list[dict[str, Any]] = []
-    scan = diskside.Session.scan
+    begin = diskside.Scan._begin
 
-    def spy(self: Any, file: Any, columns: Any = None, **options: Any) -> Any:
-        asked.append({"columns": columns, **options})
-        return scan(self, file, columns, **options)
+    def spy(self: Any, **instead: Any) -> Any:
+        asked.append(self._wanted | instead)
+        return begin(self, **instead)
 
-    monkeypatch.setattr(diskside.Session, "scan", spy)
+    monkeypatch.setattr(diskside.Scan, "_begin", spy)
     return asked
 
 

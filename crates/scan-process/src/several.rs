@@ -38,7 +38,7 @@ pub(crate) fn run(several: Several, may_make_code: MayMakeCode, place: &Place) -
         }
     }
     let outcome = Outcome { name: &several.name, plan: &plan, memory_len: several.memory_len };
-    let union = Union::new(files.len(), &several.columns, &plan);
+    let union = Union::new(&several, &plan);
     let (asked, requests) = Default::default();
     let mut scan = Scan { several: &several, files: &files, outcome, union, place, asked, requests, next: 0 };
     scan.learn_columns()?;
@@ -103,6 +103,7 @@ impl Scan<'_> {
             let Some(asked) = self.asked.pop_front() else { break };
             self.columns_of(asked)?;
         }
+        self.union.complete();
         match self.outcome.plan.types.iter().find(|(name, _)| !self.union.has(name)) {
             Some((name, _)) => {
                 let told = format!("there is no column `{name}` to have a type");

@@ -6,8 +6,8 @@ use crate::result::exact_array;
 use crate::table::data_type;
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, StringArray, new_null_array};
 use arrow_schema::{DataType, Field, Schema};
-use diskside_scan::{ColumnType, Failure, FailureKind, Literal, OneFile, Plan};
-use std::collections::HashSet;
+use diskside_scan::{ColumnType, Failure, FailureKind, Literal, OneFile, Plan, Several};
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -16,6 +16,12 @@ pub(crate) struct Union {
     /// Each with the file that it was met in first.
     of_files: Vec<(Field, usize)>,
     of_paths: Vec<Field>,
+    /// The files are those of a table, whose metadata holds where a file says otherwise.
+    is_of_table: bool,
+    /// Columns of a table that are NULL where no file has them.
+    of_table: Vec<Field>,
+    /// All columns of a table, by their names in small letters.
+    in_small_letters: HashMap<String, String>,
     /// The columns that a plan names; `None`: it is of all. Others may differ as they like.
     named: Option<HashSet<String>>,
     /// Types that the plan gives columns of text files.
@@ -27,12 +33,36 @@ pub(crate) struct Union {
 }
 
 impl Union {
-    /// Of so many files, with columns that paths say.
-    pub(crate) fn new(files: usize, of_paths: &[(String, ColumnType)], plan: &Plan) -> Self {
+    /// Of several files, with the columns that paths or a table say.
+    pub(crate) fn new(several: &Several, plan: &Plan) -> Self {
         let field = |(name, of): &(String, ColumnType)| Field::new(name, data_type(*of), true);
-        let of_paths = of_paths.iter().map(field).collect();
-        let (of_files, types, had) = (Vec::new(), plan.types.clone(), vec![None; files]);
-        Self { of_files, of_paths, named: named(plan), types, had, last: Rc::default() }
+        let of_paths = several.columns.iter().map(field).collect();
+        let of_table: Vec<Field> = several.of_table.iter().flatten().map(field).collect();
+        let in_small_letters =
+            of_table.iter().map(|field| (field.name().to_lowercase(), field.name().clone())).collect();
+        let is_of_table = several.of_table.is_some();
+        let (of_files, types, had) = (Vec::new(), plan.types.clone(), vec![None; several.files as usize]);
+        Self {
+            of_files,
+            of_paths,
+            is_of_table,
+            of_table,
+            in_small_letters,
+            named: named(plan),
+            types,
+            had,
+            last: Rc::default(),
+        }
+    }
+
+    /// Adds the columns of a table that no file has, once all files were asked for those that the plan names.
+    pub(crate) fn complete(&mut self) {
+        for field in std::mem::take(&mut self.of_table) {
+            let is_named = self.named.as_ref().is_none_or(|named| named.contains(field.name()));
+            if is_named && !self.has(field.name()) {
+                self.of_files.push((field, 0));
+            }
+        }
     }
 
     /// Adds the columns of a file.
@@ -48,11 +78,20 @@ impl Union {
         for field in schema.fields() {
             let name = field.name();
             let is_named = self.named.as_ref().is_none_or(|named| named.contains(name));
-            if is_named && self.of_paths.iter().any(|of_path| of_path.name() == name) {
+            if (is_named || self.is_of_table) && self.of_paths.iter().any(|of_path| of_path.name() == name) {
+                if self.is_of_table {
+                    continue;
+                }
                 return wrong(format!(
                     "column `{name}` is in {} and in its path; leave columns of paths out (--no-partitions) to have the file's",
                     files[file].name
                 ));
+            }
+            // It would be NULL here, where others that read the table find it.
+            if let Some(known) = self.in_small_letters.get(&name.to_lowercase()).filter(|known| *known != name)
+                && self.named.as_ref().is_none_or(|named| named.contains(known))
+            {
+                return wrong(format!("column `{known}` of the table is called `{name}` in {}", files[file].name));
             }
             let wanted = self.types.iter().find(|(wanted, _)| wanted == name).map(|(_, of)| data_type(*of));
             let found = wanted.unwrap_or_else(|| field.data_type().clone());

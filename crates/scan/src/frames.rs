@@ -403,6 +403,7 @@ mod tests {
             memory_len: 1 << 31,
             name: "logs".into(),
             columns: vec![("day".into(), ColumnType::Date)],
+            of_table: Some(vec![("new".into(), ColumnType::Text)]),
             plan: vec![1, 2],
         };
         let failure = Failure { kind: FailureKind::Unsupported, message: "no \u{e9}".into() };

@@ -5,7 +5,7 @@
 //! | `plan` | what a scan does, as types |
 //! | `given` | conditions where some values are known before a file is read |
 //! | `like` | the patterns of LIKE |
-//! | `partitions` | columns that directories say |
+//! | `partitions` | columns that directories, or the metadata of a table, say |
 //! | `bytes` | the same as canonical bytes, as they travel to a server |
 //! | `text` | the same as people write it: `l_quantity < 24 and l_comment like '%fox%'` |
 //! | `frames` | what the process that scans and the one that started it say to each other |

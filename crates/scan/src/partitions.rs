@@ -73,6 +73,26 @@ pub enum PartitionError {
         /// Its value.
         value: String,
     },
+    /// A value that a table says is not of its column's type.
+    #[error("{file}: its table says that `{column}` is '{value}', which is not of the type of the column")]
+    OfTable {
+        /// The file.
+        file: String,
+        /// The column.
+        column: String,
+        /// Its value.
+        value: String,
+    },
+    /// A table says more or fewer values than columns.
+    #[error("{file}: its table says {count} values for {wanted} columns")]
+    Count {
+        /// The file.
+        file: String,
+        /// How many values there are.
+        count: usize,
+        /// How many columns there are.
+        wanted: usize,
+    },
 }
 
 impl Partitions {
@@ -109,6 +129,33 @@ impl Partitions {
         };
         let values = said.into_iter().zip(files).map(|(said, file)| {
             said.into_iter().zip(&columns).map(|(said, (_, of))| literal(file, said, *of)).collect()
+        });
+        let values = values.collect::<Result<_, _>>()?;
+        Ok(Self { columns, values })
+    }
+
+    /// Those that the metadata of a table says of its files, each with its name for messages and a text for each column; `None` is NULL.
+    ///
+    /// # Errors
+    /// A value is not of its column's type.
+    pub fn of_table(
+        columns: Vec<(String, ColumnType)>,
+        files: &[(String, Vec<Option<String>>)],
+    ) -> Result<Self, PartitionError> {
+        let literal = |file: &String, (text, (name, of)): (&Option<String>, &(String, ColumnType))| {
+            let Some(text) = text else { return Ok(Literal::Null) };
+            value(text, *of).ok_or_else(|| PartitionError::OfTable {
+                file: file.clone(),
+                column: name.clone(),
+                value: text.clone(),
+            })
+        };
+        let values = files.iter().map(|(file, texts)| {
+            if texts.len() != columns.len() {
+                let (count, wanted) = (texts.len(), columns.len());
+                return Err(PartitionError::Count { file: file.clone(), count, wanted });
+            }
+            texts.iter().zip(&columns).map(|pair| literal(file, pair)).collect()
         });
         let values = values.collect::<Result<_, _>>()?;
         Ok(Self { columns, values })
@@ -225,6 +272,22 @@ mod tests {
         assert_eq!(found.values, [[Literal::Text("01".into()), Literal::Number { digits: -150, scale: 2 }]]);
         let wrong = of(&["y=01/p=1.555/x"], &types).unwrap_err().to_string();
         assert!(wrong.starts_with("y=01/p=1.555/x: '1.555' in its path is not of the type of `p`"), "{wrong}");
+    }
+
+    #[test]
+    fn tables_say_values_as_texts() {
+        let columns = || vec![("k".to_owned(), ColumnType::Text), ("f".to_owned(), ColumnType::Float)];
+        let file = |values: &[Option<&str>]| {
+            ("a".to_owned(), values.iter().map(|value| value.map(str::to_owned)).collect::<Vec<_>>())
+        };
+        let found =
+            Partitions::of_table(columns(), &[file(&[Some("01"), None]), file(&[Some(""), Some("-0.5")])]).unwrap();
+        assert_eq!(found.values[0], [Literal::Text("01".into()), Literal::Null]);
+        assert_eq!(found.values[1], [Literal::Text(String::new()), Literal::Float(-0.5)]);
+        let wrong = Partitions::of_table(columns(), &[file(&[None, Some("x")])]);
+        assert!(matches!(wrong, Err(PartitionError::OfTable { column, .. }) if column == "f"));
+        let few = Partitions::of_table(columns(), &[file(&[None])]);
+        assert!(matches!(few, Err(PartitionError::Count { count: 1, wanted: 2, .. })));
     }
 
     #[test]

@@ -20,8 +20,11 @@ pub struct Several {
     pub memory_len: u64,
     /// How messages call all of them.
     pub name: String,
-    /// Columns that paths say.
+    /// Columns that paths say, or the metadata of a table.
     pub columns: Vec<(String, ColumnType)>,
+    /// Columns of a table that are NULL where none of its files has them. The values that its metadata has of `columns` hold even where a
+    /// file has a column of that name. `None`: the files are not those of a table.
+    pub of_table: Option<Vec<(String, ColumnType)>>,
     /// The plan for all rows of all files, as bytes.
     pub plan: Vec<u8>,
 }
@@ -31,8 +34,17 @@ pub struct Several {
 pub struct OneFile {
     /// How messages call it.
     pub name: String,
-    /// The value of each column that its path says.
+    /// The value of each column that its path, or a table, says.
     pub values: Vec<Literal>,
+}
+
+impl Writer {
+    fn columns(&mut self, columns: &[(String, ColumnType)]) {
+        self.list(columns, |to, (name, of)| {
+            to.text(name);
+            to.column_type(*of);
+        });
+    }
 }
 
 impl Several {
@@ -41,23 +53,29 @@ impl Several {
         [self.files, self.scanned, self.at_once].into_iter().for_each(|number| to.u32(number));
         to.0.extend_from_slice(&self.memory_len.to_le_bytes());
         to.text(&self.name);
-        to.list(&self.columns, |to, (name, of)| {
-            to.text(name);
-            to.column_type(*of);
-        });
+        to.columns(&self.columns);
+        to.u32(self.of_table.is_some().into());
+        to.columns(self.of_table.as_deref().unwrap_or_default());
         to.0.extend_from_slice(&self.plan);
         to.0
     }
 
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut from = Reader::new(bytes);
+        let columns =
+            |from: &mut Reader<'_>| from.list(COLUMNS_MAX, |from| Ok((from.text()?, from.column_type()?))).ok();
         Some(Self {
             files: from.u32().ok()?,
             scanned: from.u32().ok()?,
             at_once: from.u32().ok()?,
             memory_len: u64::from_le_bytes(from.take().ok()?),
             name: from.text().ok()?,
-            columns: from.list(COLUMNS_MAX, |from| Ok((from.text()?, from.column_type()?))).ok()?,
+            columns: columns(&mut from)?,
+            of_table: match (from.u32().ok()?, columns(&mut from)?) {
+                (0, none) if none.is_empty() => None,
+                (1, of_table) => Some(of_table),
+                _ => return None,
+            },
             plan: from.rest().to_vec(),
         })
     }

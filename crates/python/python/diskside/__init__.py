@@ -14,7 +14,7 @@ functions of your own, as C source. :func:`serve` serves directories from this p
 from __future__ import annotations
 
 from . import errors
-from ._default import connect, info, open, run, scan, sql, submit
+from ._default import connect, info, open, run, scan, scan_delta, scan_iceberg, sql, submit
 from ._diskside import __version__
 from ._file import File, FileInfo
 from ._function import Function, function, shipped
@@ -48,6 +48,8 @@ __all__ = [
     "partitions",
     "run",
     "scan",
+    "scan_delta",
+    "scan_iceberg",
     "serve",
     "shipped",
     "spread",

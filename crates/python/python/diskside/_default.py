@@ -9,17 +9,20 @@ from typing import TYPE_CHECKING, Any
 from . import _diskside
 from ._function import shipped
 from ._names import is_url, seconds, size
+from ._scan import Scan
 from ._session import Session
 from .errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    import deltalake
+    import pyiceberg.table
+
     from ._file import File
     from ._function import Function
     from ._job import Job
     from ._result import Result
-    from ._scan import Scan
     from ._sql import Query
 
 
@@ -94,6 +97,27 @@ def scan(
 ) -> Scan:
     """Columns, rows or sums of Parquet, Arrow, CSV or JSON lines files, in the default session: :meth:`Session.scan`."""
     return default_session().scan(file, columns, **options)
+
+
+def scan_delta(table: str | os.PathLike[str] | deltalake.DeltaTable, columns: str | Iterable[str] | None = None, **options: Any) -> Scan:
+    """Columns, rows or sums of a Delta Lake table, in the default session: :meth:`Session.scan_delta`."""
+    return default_session().scan_delta(table, columns, **options)
+
+
+def scan_iceberg(
+    table: str | os.PathLike[str] | pyiceberg.table.Table, columns: str | Iterable[str] | None = None, **options: Any
+) -> Scan:
+    """Columns, rows or sums of an Apache Iceberg table, in the default session: :meth:`Session.scan_iceberg`."""
+    return default_session().scan_iceberg(table, columns, **options)
+
+
+def source_of(source: Any, session: Session | None, place: str, partitions: bool) -> Scan:
+    """What an engine reads rows of: a scan, or files, as :meth:`Session.scan` takes them."""
+    if isinstance(source, Scan):
+        if not source._gives_rows():
+            raise UsageError(f"{source!r} is no table of rows: give a scan without sums, groups, order and limit")
+        return source
+    return (session or default_session()).scan(source, place=place, partitions=partitions)
 
 
 def sql(query: str, /, **tables: Any) -> Query:

@@ -160,16 +160,23 @@ class Scan:
             raise UsageError("tables take pyarrow: pip install 'diskside[arrow]'; ipc() gives an Arrow stream without it") from None
         pieces = _Pieces(self, self._begin(**instead))
         reader = pyarrow.ipc.open_stream(pieces)
-        schema = pyarrow.schema([_widened(field) for field in reader.schema], reader.schema.metadata)
+        schema = pyarrow.schema([self._typed(field) for field in reader.schema], reader.schema.metadata)
 
         def batches() -> Iterator[pa.RecordBatch]:
             with pieces:
                 for batch in reader:
-                    yield batch if schema == reader.schema else batch.cast(schema)
+                    yield batch if schema == reader.schema else self._cast(batch, schema)
                 # That the file changed meanwhile is known only now.
                 pieces.finish()
 
         return pyarrow.RecordBatchReader.from_batches(schema, batches())
+
+    def _typed(self, field: pa.Field) -> pa.Field:
+        """A column of the result as it is handed on."""
+        return _widened(field)
+
+    def _cast(self, batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        return batch.cast(schema)
 
     def __repr__(self) -> str:
         given = ((name, value) for name, value in self._wanted.items() if value not in (None, []) and (name, value) != ("header", True) and name != "function")

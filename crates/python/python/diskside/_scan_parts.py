@@ -10,7 +10,8 @@ from ._condition import all_of, cheapest
 from ._default import default_session
 from ._names import is_export_url, is_url, server_of
 from ._scan import Scan, quoted
-from .errors import ChangedError
+from ._tables import TableFiles, TableScan
+from .errors import ChangedError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -45,11 +46,13 @@ class ScanPart(NamedTuple):
     wanted: dict[str, Any]
     place: str
     partitions: bool
+    #: The table that has these files.
+    table: TableFiles | None = None
 
     @property
     def server(self) -> str | None:
         """HOST:PORT of the server that has its first file; None of files of this machine."""
-        return server_of(self.files[0])
+        return server_of(self.files[0]) if self.files else None
 
     def scan(self, session: Session | None = None, **instead: Any) -> Scan:
         """A scan of this part.
@@ -60,6 +63,10 @@ class ScanPart(NamedTuple):
         for file, version in zip(self.files, self.versions):
             if version is not None and used.stat(file).version != version:
                 raise ChangedError(f"{file} changed since the parts of its scan were made; make them again")
+        if self.table is not None:
+            of_table = TableScan(used, self.table, place=self.place)
+            of_table._wanted = dict(self.wanted)
+            return of_table._other(**instead)
         # Directories of one file that is named once are no columns.
         files = self.files * 2 if len(self.files) == 1 and self.row_groups is None else self.files
         scan = used.scan(files, place=self.place, partitions=self.partitions and self.row_groups is None)
@@ -86,10 +93,26 @@ class ScanPart(NamedTuple):
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def rows_of(
+    files: Any, columns: str | Iterable[str] | None, where: str | None, session: Session | None, options: dict[str, Any], made: str
+) -> Scan:
+    """The scan of rows of which a scheduler's table is made, such as a DataFrame: of files, as :meth:`Session.scan` takes them, or one that is made already."""
+    if not isinstance(files, Scan):
+        scan = (session or default_session()).scan(files, columns, where=where, **options)
+    elif columns is not None or where is not None or options:
+        raise UsageError("columns, where, ...: the scan has them already; give them to it")
+    else:
+        scan = files
+    if not scan._gives_rows():
+        raise UsageError(f"a {made} is of rows: take sums of diskside.scan(), or sum up the {made}")
+    return scan
+
+
 def parts(scan: Scan, target: int) -> list[ScanPart]:
     """Parts of about ``target`` bytes, in the order of the files. A Parquet file that is named alone is cut between row groups."""
     session = scan._session
-    files, is_alone = session._native.scan_files(scan._names)
+    table = scan._table if isinstance(scan, TableScan) else None
+    files, is_alone = ([name for name, _ in table.files], False) if table else session._native.scan_files(scan._names)
     files = [file if is_url(file) else os.path.abspath(file) for file in files]
     sizes, versions = [], list[int | None]()
     for file in files:
@@ -98,9 +121,10 @@ def parts(scan: Scan, target: int) -> list[ScanPart]:
         versions.append(None if known is None else known.version)
 
     def part(first: int, end: int, row_groups: tuple[int, int] | None, wanted: dict[str, Any]) -> ScanPart:
-        return ScanPart(files[first:end], versions[first:end], row_groups, wanted, scan._place, scan._partitions)
+        of_table = table and table._replace(files=table.files[first:end])
+        return ScanPart(files[first:end], versions[first:end], row_groups, wanted, scan._place, scan._partitions, of_table)
 
-    if not scan._gives_rows():
+    if not scan._gives_rows() or not files:
         return [part(0, len(files), None if not is_alone else _ALL, scan._wanted)]
     if is_alone:
         return [part(0, 1, groups, scan._wanted) for groups in _row_groups(scan, files[0], sizes[0], target)]

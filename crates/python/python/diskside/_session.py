@@ -8,8 +8,10 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from . import _diskside
+from ._delta import delta_files
 from ._file import File, FileInfo, as_bytes
 from ._function import Function, function
+from ._iceberg import iceberg_files
 from ._job import Job
 from ._names import expanded, export_of, is_export_url, joined, parts_of, seconds
 from ._options import parted
@@ -17,11 +19,15 @@ from ._progress import told, with_progress
 from ._result import Result
 from ._scan import Scan
 from ._sql import Query
+from ._tables import TableScan
 from .errors import DeadlineError, IoError, IsDirectoryError, NotFoundError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from types import TracebackType
+
+    import deltalake
+    import pyiceberg.table
 
 
 class Session:
@@ -163,6 +169,71 @@ class Session:
         names = [joined(self.url, one) for one in listed]
         by_function = _over_columns(function, args)
         return Scan(self, names, columns, where, aggregate, by, order, limit, input, delimiter, header, types, place, partitions, by_function)
+
+    def scan_delta(
+        self,
+        table: str | os.PathLike[str] | deltalake.DeltaTable,
+        columns: str | Iterable[str] | None = None,
+        *,
+        version: int | None = None,
+        root: str | os.PathLike[str] | None = None,
+        where: str | None = None,
+        aggregate: str | Mapping[str, str] | None = None,
+        by: str | Iterable[str] | None = None,
+        order: str | Iterable[str] | None = None,
+        limit: int | None = None,
+        place: str = "auto",
+    ) -> Scan:
+        """Columns, rows or sums of a Delta Lake table (``pip install 'diskside[delta]'``), as :meth:`scan` has them of its files.
+
+        The log of the table is read now, by the package ``deltalake``; the scan stays at that version.
+
+        :param table: a path or ``diskside://HOST[:PORT]/EXPORT/PATH`` of its directory, or a ``deltalake.DeltaTable``.
+        :param columns: names, or one text with commas between them; None: all of the table.
+        :param version: the version of the table; None: the last one.
+        :param root: where the directory of the table is, if its files are to be read elsewhere than its log.
+        :param where: rows for which this is true; so of columns that the table is partitioned by, which rule files out.
+        :param aggregate: what comes instead of rows, as for :meth:`scan`; so do ``by``, ``order``, ``limit`` and ``place``.
+        :raises UsageError: it is no table, or a scan of its files does not give its rows: it has deletion vectors, names of
+            columns other than those in files, or features that are not known here.
+
+        >>> session.scan_delta("diskside://server/data/sales", where="day = date '2024-02-29'", version=7).arrow()
+        """
+        files = delta_files(self, table, version, root)
+        return TableScan(self, files, columns, where, aggregate, by, order, limit, place)
+
+    def scan_iceberg(
+        self,
+        table: str | os.PathLike[str] | pyiceberg.table.Table,
+        columns: str | Iterable[str] | None = None,
+        *,
+        snapshot_id: int | None = None,
+        root: str | os.PathLike[str] | None = None,
+        where: str | None = None,
+        aggregate: str | Mapping[str, str] | None = None,
+        by: str | Iterable[str] | None = None,
+        order: str | Iterable[str] | None = None,
+        limit: int | None = None,
+        place: str = "auto",
+    ) -> Scan:
+        """Columns, rows or sums of an Apache Iceberg table (``pip install 'diskside[iceberg]'``), as :meth:`scan` has them of its files.
+
+        Its metadata are read now, by the package ``pyiceberg``, and the footers of its files; the scan stays at that snapshot.
+
+        :param table: a ``pyiceberg.table.Table`` of a catalog; a path or URL of a file that ends in ``.metadata.json``; or the directory
+            of a table that has ``metadata/version-hint.text``.
+        :param columns: names, or one text with commas between them; None: all of the table.
+        :param snapshot_id: the snapshot, with the columns that the table had then; None: the current one.
+        :param root: where the directory of the table is, as a path or URL, if that is not what its metadata say.
+        :param where: rows for which this is true.
+        :param aggregate: what comes instead of rows, as for :meth:`scan`; so do ``by``, ``order``, ``limit`` and ``place``.
+        :raises UsageError: it is no table, or a scan of its files does not give its rows: it has deletes, or a file has a column
+            by another name or of another type.
+
+        >>> session.scan_iceberg(catalog.load_table("shop.sales"), root="diskside://server/lake/shop/sales", limit=10).arrow()
+        """
+        files = iceberg_files(self, table, snapshot_id, root)
+        return TableScan(self, files, columns, where, aggregate, by, order, limit, place)
 
     def sql(self, query: str, /, **tables: Any) -> Query:
         """A query of SQL over files and tables, which DataFusion plans and computes (``pip install 'diskside[sql]'``).

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from dask.delayed import delayed
 
-from ._default import default_session
 from ._function import Function, function
 from ._names import size
-from ._scan_parts import ScanPart, parts
+from ._scan_parts import ScanPart, parts, rows_of
 from .errors import UsageError
 from .partition import combine, partitions, spread, turn_at
 
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
+    from ._scan import Scan
     from ._session import Session
 
 
@@ -76,7 +76,7 @@ def _fold(results: list[Any], run_by: Function, arguments: dict[str, Any]) -> An
 
 
 def read(
-    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Scan,
     columns: str | Iterable[str] | None = None,
     *,
     where: str | None = None,
@@ -89,7 +89,8 @@ def read(
     Partitions are row groups of a Parquet file, or files. Columns that are not used stay where they are, and so do rows for which ``where``
     is not true. Workers read through sessions of their own.
 
-    :param files: as for :meth:`diskside.Session.scan`; URLs, so that every worker can reach them.
+    :param files: as for :meth:`diskside.Session.scan`; URLs, so that every worker can reach them. Or a scan of rows, as of
+        :meth:`diskside.Session.scan_delta`, without further options than ``target``.
     :param target: bytes of a partition.
     :param session: what looks at the files now.
     :param options: further options of :meth:`diskside.Session.scan`: ``input``, ``delimiter``, ``header``, ``types``, ``place``, ``partitions``.
@@ -99,9 +100,7 @@ def read(
     """
     from dask.dataframe import from_map
 
-    scan = (session or default_session()).scan(files, columns, where=where, **options)
-    if not scan._gives_rows():
-        raise UsageError("a DataFrame is of rows: take sums of diskside.scan(), or sum up the DataFrame")
+    scan = rows_of(files, columns, where, session, options, "DataFrame")
     schema = scan.schema
     cut = parts(scan, size("target", target))
     meta = _pandas(schema.empty_table())

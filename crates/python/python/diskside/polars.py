@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ._condition import Column, NotPushed, all_of, cheapest
-from ._default import default_session
+from ._default import source_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator
 
     import polars as pl
     import pyarrow as pa
 
+    from ._scan import Scan
     from ._session import Session
 
 #: How Polars calls comparisons; the sign in SQL, and the sign with both sides exchanged.
@@ -38,7 +39,7 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 
 
 def scan_parquet(
-    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Scan,
     *,
     session: Session | None = None,
     place: str = "auto",
@@ -52,15 +53,15 @@ def scan_parquet(
     :meth:`diskside.Session.scan` has the server do it.
 
     :param source: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``, relative to the session's URL, if it has one; a directory, a
-        pattern, or a list of these, as :meth:`diskside.Session.scan` takes them.
+        pattern, or a list of these, as :meth:`diskside.Session.scan` takes them. Or a scan of rows, as of
+        :meth:`diskside.Session.scan_delta`, for which the other parameters mean nothing.
     :param place: ``auto``, ``host`` (the needed bytes are read and decoded here) or ``device`` (at the server).
     :param partitions: False: directories that are called ``key=value`` are not columns of the files in them.
     """
     from polars.io.plugins import register_io_source
 
-    used = session or default_session()
-    files = source if isinstance(source, (str, os.PathLike)) else list(source)
-    schema = used.scan(files, partitions=partitions).schema
+    scan = source_of(source, session, place, partitions)
+    schema = scan.schema
 
     def rows(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None
@@ -71,8 +72,8 @@ def scan_parquet(
         # No column at all: rows are counted, by one that is cheap.
         columns = columns or cheapest(schema)
         limit = n_rows if is_whole else None
-        scan = used.scan(files, columns, where=pushed, limit=limit, place=place, partitions=partitions)
-        yield from _frames(scan.batches(), wanted, predicate, n_rows)
+        where = {} if pushed is None else {"where": pushed}
+        yield from _frames(scan._other(columns=columns, limit=limit, **where).batches(), wanted, predicate, n_rows)
 
     return register_io_source(rows, schema=_frame(schema.empty_table()).schema)
 

@@ -6,25 +6,26 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import pyarrow
 import pyarrow.dataset
 
 from ._condition import NotPushed
-from ._default import default_session
+from ._default import source_of
 from ._expression import condition
 from .errors import UsageError
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ._scan import Scan
     from ._session import Session
 
 
 def dataset(
-    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    source: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Scan,
     *,
     session: Session | None = None,
     place: str = "auto",
@@ -36,14 +37,13 @@ def dataset(
     ``is_in``, ``is_null``, ``is_valid``, and ``&``, ``|``, ``~`` of those. Any other filter is computed here, over all columns.
 
     :param source: a path or ``diskside://HOST[:PORT]/EXPORT/PATH``, relative to the session's URL, if it has one; a directory, a
-        pattern, or a list of these, as :meth:`diskside.Session.scan` takes them.
+        pattern, or a list of these, as :meth:`diskside.Session.scan` takes them. Or a scan of rows, as of
+        :meth:`diskside.Session.scan_delta`, for which the other parameters mean nothing.
     :param place: ``auto``, ``host`` (the needed bytes are read and decoded here) or ``device`` (at the server).
     :param partitions: False: directories that are called ``key=value`` are not columns of the files in them.
     """
-    used = session or default_session()
-    files = source if isinstance(source, (str, os.PathLike)) else list(source)
-    options = {"place": place, "partitions": partitions}
-    return Dataset(used, used.scan(files, partitions=partitions).schema, files, options)
+    scan = source_of(source, session, place, partitions)
+    return Dataset(scan.schema, scan)
 
 
 class Dataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
@@ -51,11 +51,9 @@ class Dataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
 
     # For Arrow's own code this is a table without rows; all that Python, DuckDB and Ibis ask for goes through scanner().
 
-    def __init__(self, session: Session, schema: pyarrow.Schema, source: Any, options: dict[str, Any]) -> None:
+    def __init__(self, schema: pyarrow.Schema, scan: Scan) -> None:
         super().__init__(schema.empty_table())
-        self._session = session
-        self._source = source
-        self._options = options
+        self._scan = scan
 
     def scanner(self, columns: Any = None, filter: pyarrow.dataset.Expression | None = None, **options: Any) -> Scanner:
         """What reads it. Options say how Arrow would read files here, and say nothing of scans."""
@@ -122,7 +120,7 @@ class Scanner:
         where, is_pushed = self._condition()
         if not is_pushed:
             return sum(batch.num_rows for batch in self.to_batches())
-        counted = self._of._session.scan(self._of._source, where=where, aggregate="count(*)", **self._of._options).arrow()
+        counted = self._of._scan._other(columns=[], aggregate="count(*)", **_where(where)).arrow()
         return int(counted.column(0)[0].as_py())
 
     def take(self, indices: Sequence[int]) -> pyarrow.Table:
@@ -138,18 +136,22 @@ class Scanner:
 
     def _batches(self, limit: int | None) -> Iterator[pyarrow.RecordBatch]:
         where, is_pushed = self._condition()
-        session, source, options = self._of._session, self._of._source, self._of._options
         if is_pushed:
             # Without a column rows are counted, by one.
             columns = self._columns or self._of.schema.names[:1]
-            yield from _selected(session.scan(source, columns, where=where, limit=limit, **options).batches(), self._columns)
+            scan = self._of._scan._other(columns=columns, limit=limit, **_where(where))
+            yield from _selected(scan.batches(), self._columns)
             return
         left = limit
-        for batch in session.scan(source, **options).batches():
+        for batch in self._of._scan.batches():
             kept = pyarrow.Table.from_batches([batch]).filter(self._filter).select(self._columns)
             yield from kept.to_batches()
             if left is not None and (left := left - kept.num_rows) <= 0:
                 return
+
+
+def _where(condition: str | None) -> dict[str, str]:
+    return {} if condition is None else {"where": condition}
 
 
 def _selected(batches: pyarrow.RecordBatchReader, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:

@@ -5,9 +5,11 @@ use super::super::error::SessionError;
 use crate::local_files::{FindError, below_or_matching};
 use crate::location::{ExportUrl, Location};
 use diskside_paths::Pattern;
+use diskside_scan::{ColumnType, Partitions};
 use diskside_wire::file::{FileFlags, FileKind};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Files of one scan.
 const FILES_MAX: usize = 1 << 17;
@@ -29,6 +31,17 @@ pub struct ScanFiles {
     pub(super) files: Vec<Location>,
     /// One file was named, and nothing else.
     is_plain: bool,
+    /// What a table says of them.
+    pub(super) table: Option<Arc<OfTable>>,
+}
+
+/// What the metadata of a table says of its files.
+#[derive(Clone, Debug)]
+pub(super) struct OfTable {
+    /// Columns with one value in all rows of a file.
+    pub(super) partitions: Partitions,
+    /// Columns that are NULL where no file has them.
+    pub(super) columns: Vec<(String, ColumnType)>,
 }
 
 impl ScanFiles {
@@ -87,12 +100,33 @@ impl Session {
         let is_plain = named.len() == 1 && files == named;
         files.sort_by(|a, b| key(a).cmp(&key(b)));
         files.dedup();
-        if files.len() > FILES_MAX {
-            let why =
-                format!("there are {} files, and a scan takes at most {FILES_MAX}: name a part of them", files.len());
-            return Err(SessionError::Input { name, why });
-        }
-        Ok(ScanFiles { name, files, is_plain })
+        refuse_too_many(&name, files.len())?;
+        Ok(ScanFiles { name, files, is_plain, table: None })
+    }
+
+    /// The files of a table, which its metadata names: neither patterns nor directories. Columns that directories are called after mean
+    /// nothing.
+    ///
+    /// * `name`: how messages call the table.
+    /// * `files`: each with its values of `partitions`, as texts; `None` is NULL. There may be none.
+    /// * `columns`: those that are NULL where no file has them.
+    ///
+    /// # Errors
+    /// There are too many files, or a value is not of its column's type.
+    pub fn scan_files_of_table(
+        name: String,
+        mut files: Vec<(Location, Vec<Option<String>>)>,
+        partitions: Vec<(String, ColumnType)>,
+        columns: Vec<(String, ColumnType)>,
+    ) -> Result<ScanFiles, SessionError> {
+        refuse_too_many(&name, files.len())?;
+        files.sort_by(|(a, _), (b, _)| key(a).cmp(&key(b)));
+        let (files, values): (Vec<_>, Vec<_>) = files.into_iter().unzip();
+        let named: Vec<_> = files.iter().map(ToString::to_string).zip(values).collect();
+        let partitions = Partitions::of_table(partitions, &named)
+            .map_err(|error| SessionError::Input { name: name.clone(), why: error.to_string() })?;
+        let table = Some(Arc::new(OfTable { partitions, columns }));
+        Ok(ScanFiles { name, files, is_plain: false, table })
     }
 
     fn files_of(&self, named: &Location) -> Result<Vec<Location>, SessionError> {
@@ -149,6 +183,14 @@ impl Session {
             true => input("there are no files in this directory, or only hidden ones, whose names begin with _ or ."),
         }
     }
+}
+
+fn refuse_too_many(name: &str, count: usize) -> Result<(), SessionError> {
+    if count <= FILES_MAX {
+        return Ok(());
+    }
+    let why = format!("there are {count} files, and a scan takes at most {FILES_MAX}: name a part of them");
+    Err(SessionError::Input { name: name.to_owned(), why })
 }
 
 fn local(path: &Path, is_pattern: bool, named: &Location) -> Result<Vec<Location>, SessionError> {

@@ -80,6 +80,7 @@ impl Session {
             memory_len: options.memory_len,
             name: files.name.clone(),
             columns: partitions.columns.clone(),
+            of_table: files.table.as_ref().map(|table| table.columns.clone()),
             plan: of_all.to_bytes(),
         };
         let told = order.iter().map(|file| {
@@ -99,6 +100,9 @@ impl Session {
 }
 
 fn partitions(files: &ScanFiles, plan: &Plan, are_wanted: bool) -> Result<Partitions, SessionError> {
+    if let Some(table) = &files.table {
+        return Ok(table.partitions.clone());
+    }
     if !are_wanted {
         return Ok(Partitions { columns: Vec::new(), values: vec![Vec::new(); files.files.len()] });
     }
