@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// Rows of which one in so many is wanted, or fewer, are cheaper to send than the columns, however well these are compressed.
 const SELECTIVE: u64 = 32;
+/// Files of so many bytes are scanned as fast as they are sampled.
+const SMALL_LEN: u64 = 256 << 10;
 /// Rows that show how long rows are as they travel.
 const SAMPLE_ROWS: u64 = 4096;
 /// Rows that a server decodes in a turn.
@@ -75,18 +77,20 @@ impl Scan<'_> {
             }
             (Where::Auto, Some(remote)) => match self.measured(remote) {
                 Some(choice) => Ok(choice),
-                None => self.by_rule(),
+                None => self.by_rule(remote),
             },
         }
     }
 
-    fn by_rule(&self) -> Result<Choice, SessionError> {
+    fn by_rule(&self, remote: &Remote) -> Result<Choice, SessionError> {
         if self.plan.gives_result() {
             Ok(Choice::new(Side::Device, "what the function gives is little"))
         } else if self.plan.aggregates() || self.plan.limit.is_some() {
             Ok(Choice::new(Side::Device, "sums and first rows are few"))
         } else if self.plan.filter.is_none() && self.plan.function.is_none() && !self.is_text() {
             Ok(Choice::new(Side::Host, "all rows are wanted"))
+        } else if self.is_small(remote) {
+            Ok(Choice::new(Side::Device, "the file is small"))
         } else {
             self.sampled()
         }
@@ -119,6 +123,11 @@ impl Scan<'_> {
         let format =
             if self.plan.format == Format::Auto { Format::of_text(self.name()) } else { Some(self.plan.format) };
         matches!(format, Some(Format::Csv { .. } | Format::JsonLines))
+    }
+
+    /// Whether samples of it take as long as the scan. One that cannot be opened has the scan say why.
+    fn is_small(&self, remote: &Remote) -> bool {
+        remote.file().is_ok_and(|file| file.info().len_bytes <= SMALL_LEN)
     }
 
     fn sample(&self, plan: &Plan) -> Result<Done, SessionError> {
