@@ -81,6 +81,13 @@ QUERIES = [
     ("select small, count(*) c from (select small, word, sum(n) s from t group by 1, 2) x where s > 9000 group by 1 order by c desc, small limit 4", "sums"),
     ("select s + 1 from (select small, sum(n) s from t group by small) t order by s desc limit 3", "sums"),
     ("select avg(s), max(word) from (select word, sum(price) as s from t group by word) x", "sums"),
+    # A product that is used twice is computed in a step of its own, as in the first query of TPC-H.
+    ("select word, sum(price * (1 - price)), sum(price * (1 - price) * (1 + small)), avg(price) from t where n > 9 group by word", "sums"),
+    ("select sum(x), min(m), count(m), count(*) from (select n * 2 as x, small as m from t where n > 5) y", "sums"),
+    ("select k, sum(x + 1) from (select word as k, n - small as x from t) y group by k", "sums"),
+    ("select sum(small) from (select n as small, small as n from t) y", None),
+    ("select k, count(*) from (select n % 7 as k from t where small > 0) y group by k", None),
+    ("select sum(x) from (select f * 2 as x from t where n > 3 and f = 1.5) y", "sums"),
     ("select n, small, price from t order by n desc limit 7", "first"),
     ("select n, small from t order by small, n limit 9", "first"),
     # NULL comes first here, and last in a scan.

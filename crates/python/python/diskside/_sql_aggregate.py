@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._condition import NotPushed, all_of
 from ._scan import quoted
-from ._sql_expression import Condition, Numbers, condition, conjuncts, has_order
+from ._sql_expression import Condition, Numbers, condition, conjuncts, has_order, origin, renamed
 from ._sql_first import limits, tables_of
 
 if TYPE_CHECKING:
@@ -138,13 +138,13 @@ def aggregates(plan: Any, schemas: dict[str, pa.Schema], context: datafusion.Ses
         after.append(node)
         (at,) = at.inputs()
     (below,) = at.inputs()
-    table, predicate = _rows(below)
+    table, predicate, computed, frames = _rows(below, context)
     if table not in schemas:
         raise NotPushed("not a table that is scanned")
     where, wide = _where(predicate, schemas[table])
-    # It tells types: those of expressions, once they are columns of what is below.
-    frame = context.create_dataframe_from_logical_plan(LogicalPlan(below))
-    reader = _Reader(schemas[table], frame)
+    if any(name in schemas[table].names for name in computed):
+        raise NotPushed("a column that has the name of another one")
+    reader = _Reader(schemas[table], computed, frames)
     keys = [reader.key(one) for one in node.group_by_exprs()]
     schema = context.create_dataframe_from_logical_plan(LogicalPlan(at)).schema()
     for field, one in zip(list(schema)[len(keys) :], node.aggregate_exprs()):
@@ -162,19 +162,27 @@ def _has_sums(plan: Any) -> bool:
     return bool(inputs)
 
 
-def _rows(plan: Any) -> tuple[str, Any]:
-    """The table whose rows are summed up, and their predicate."""
+def _rows(plan: Any, context: datafusion.SessionContext) -> tuple[str, Any, dict[str, Any], list[datafusion.DataFrame]]:
+    """The table whose rows are summed up, their predicate, columns that are computed of them, by name, and what tells types: those of
+    expressions, once they are columns of one of these."""
+    from datafusion.plan import LogicalPlan
+
     predicate = None
+    computed: dict[str, Any] = {}
+    frames = [context.create_dataframe_from_logical_plan(LogicalPlan(plan))]
     while True:
         node = plan.to_variant()
         match type(node).__name__:
             case "TableScan":
                 if node.filters() or node.fetch() is not None:
                     raise NotPushed("part of a table")
-                return node.table_name(), predicate
+                return node.table_name(), predicate, computed, frames
             case "Projection":
-                if any(one.variant_name() != "Column" for one in node.projections()):
-                    raise NotPushed("columns that are computed")
+                made = dict(renamed(one) for one in node.projections() if one.variant_name() != "Column")
+                if made.keys() & computed.keys():
+                    raise NotPushed("two columns of one name")
+                computed |= made
+                frames += [context.create_dataframe_from_logical_plan(LogicalPlan(below)) for below in plan.inputs()]
             case "Filter" if predicate is None:
                 predicate = node.predicate()
             case "SubqueryAlias":
@@ -195,11 +203,21 @@ def _where(predicate: Any, schema: pa.Schema) -> tuple[str | None, str | None]:
 class _Reader:
     """Reads the keys and sums of one Aggregate."""
 
-    def __init__(self, schema: pa.Schema, frame: datafusion.DataFrame) -> None:
+    def __init__(self, schema: pa.Schema, computed: dict[str, Any], frames: list[datafusion.DataFrame]) -> None:
         from datafusion.expr import Expr
 
+        def type_of(expression: Any) -> pa.DataType:
+            for frame in frames[:-1]:
+                try:
+                    return frame.select(Expr(expression)).schema().field(0).type
+                # It is of columns that are there further down.
+                except Exception:
+                    pass
+            return frames[-1].select(Expr(expression)).schema().field(0).type
+
         self._schema = schema
-        self._numbers = Numbers(schema, lambda one: frame.select(Expr(one)).schema().field(0).type)
+        self._computed = computed
+        self._numbers = Numbers(schema, type_of, computed)
         self._by: list[str] = []
         self._asked: dict[str, str] = {}
         self.alias: str | None = None
@@ -224,7 +242,8 @@ class _Reader:
         if expression.variant_name() != "Column":
             raise NotPushed("a key that is computed")
         column = expression.to_variant()
-        name, kind = column.name(), self._schema.field(column.name()).type
+        name = self._name(expression, "a key that is computed")
+        kind = self._schema.field(name).type
         if not (types.is_boolean(kind) or has_order(kind)):
             raise NotPushed(f"{kind} is no key")
         self._by.append(name)
@@ -265,14 +284,17 @@ class _Reader:
     def _counted(self, of: Any) -> str:
         if of.variant_name() == "Literal" and of.python_value().is_valid:
             return "count(*)"
+        return f"count({quoted(self._name(of, 'a count of values that are computed'))})"
+
+    def _name(self, of: Any, otherwise: str) -> str:
+        """The column of the table that an expression is, perhaps by another name."""
+        of = origin(of, self._computed)
         if of.variant_name() != "Column":
-            raise NotPushed("a count of values that are computed")
-        return f"count({quoted(of.to_variant().name())})"
+            raise NotPushed(otherwise)
+        return str(of.to_variant().name())
 
     def _compared(self, of: Any) -> str:
-        if of.variant_name() != "Column":
-            raise NotPushed("the least of values that are computed")
-        name = of.to_variant().name()
+        name = self._name(of, "the least of values that are computed")
         if not has_order(kind := self._schema.field(name).type):
             raise NotPushed(f"{kind} is not compared")
         return quoted(name)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ._condition import Column, NotPushed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     import pyarrow as pa
 
@@ -155,6 +155,23 @@ def _like(expression: Any, node: Any, schema: pa.Schema) -> Condition:
     return _exact(f"not ({said})" if node.negated() else said)
 
 
+def renamed(expression: Any) -> tuple[str, Any]:
+    """What a projection calls a column, and the expression that it is."""
+    if expression.variant_name() == "Alias":
+        node = expression.to_variant()
+        return str(node.alias()), node.expr()
+    if expression.variant_name() == "Column":
+        return str(expression.to_variant().name()), expression
+    return str(expression.schema_name()), expression
+
+
+def origin(expression: Any, computed: Mapping[str, Any]) -> Any:
+    """What an expression is further down, where columns that are computed are not there yet."""
+    while expression.variant_name() == "Column" and (below := computed.get(expression.to_variant().name())) is not None:
+        expression = below
+    return expression
+
+
 class Number(NamedTuple):
     """A number that is computed of a row."""
 
@@ -166,8 +183,10 @@ class Number(NamedTuple):
 class Numbers:
     """Reads expressions of numbers."""
 
-    def __init__(self, schema: pa.Schema, type_of: Callable[[Any], pa.DataType]) -> None:
+    def __init__(self, schema: pa.Schema, type_of: Callable[[Any], pa.DataType], computed: Mapping[str, Any]) -> None:
+        """:param computed: columns that are none of the table, but computed of those."""
         self._schema = schema
+        self._origins = computed
         self._type_of = type_of
         #: Expressions that DataFusion computes in few bits, of which it keeps the lowest: with the least and the greatest it can hold.
         self.bounded: dict[str, tuple[int, int]] = {}
@@ -179,6 +198,7 @@ class Numbers:
         """
         if depth > _DEPTH_MAX:
             raise NotPushed("too deep")
+        expression = origin(expression, self._origins)
         node = _node(expression)
         match type(node).__name__:
             case "Column":

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._condition import NotPushed
 from ._scan import quoted
-from ._sql_expression import condition, conjuncts, has_order
+from ._sql_expression import condition, conjuncts, has_order, renamed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,8 +70,8 @@ def _first(plan: Any, schemas: Mapping[str, pa.Schema]) -> First | None:
                 elif limit is not None:
                     return None
             case "Projection":
-                names = dict(_renamed(one) for one in node.projections())
-                order = [(_known(names[name]), ascends, has_nulls) for name, ascends, has_nulls in order]
+                names = dict(renamed(one) for one in node.projections())
+                order = [(_name(names[name]), ascends, has_nulls) for name, ascends, has_nulls in order]
             case "Filter":
                 is_last = type(below.to_variant()).__name__ == "TableScan"
                 if limit is not None and not (is_last and all(condition(one, schemas[table]).is_exact for one in conjuncts(node.predicate()))):
@@ -90,23 +90,6 @@ def _name(expression: Any) -> str:
     if expression.variant_name() != "Column":
         raise NotPushed("an order by what is computed")
     return str(expression.to_variant().name())
-
-
-def _renamed(expression: Any) -> tuple[str, str | None]:
-    """What a projection calls a column, and what that was called before; None: it is computed."""
-    name, node = None, expression.to_variant()
-    if expression.variant_name() == "Alias":
-        name, expression = node.alias(), node.expr()
-    if expression.variant_name() != "Column":
-        return name or expression.schema_name(), None
-    before = _name(expression)
-    return name or before, before
-
-
-def _known(name: str | None) -> str:
-    if name is None:
-        raise NotPushed("an order by what is computed")
-    return name
 
 
 def limits(node: Any) -> tuple[int, int | None]:
