@@ -6,6 +6,7 @@ Everything is opened for each query: the time is from there to the whole result 
 import json
 import shutil
 import sys
+import threading
 import time
 import traceback
 from pathlib import Path
@@ -81,7 +82,7 @@ class Client:
                 connection.register(table, self.dataset(table, kind))
         else:
             if (files := self.files()) is not None:
-                connection.register_filesystem(files)
+                connection.register_filesystem(with_file_for_each_thread(files))
             read = "read_csv" if kind == CSV else "read_parquet"
             for table in query.tables:
                 connection.execute(f"create view {table} as from {read}('{self.url(table, kind)}')")
@@ -190,6 +191,32 @@ def over_http():
             return parsedate_to_datetime(self.info(path)["Last-Modified"])
 
     return Dated(skip_instance_cache=True)
+
+
+def with_file_for_each_thread(files):
+    """The file system with files that DuckDB's threads can share: one sets the position, and another reads before the first does."""
+    opened = files.open
+    files.open = lambda *words, **options: FileForEachThread(lambda: opened(*words, **options))
+    return files
+
+
+class FileForEachThread:
+    def __init__(self, opened):
+        self._opened, self._own, self._all = opened, threading.local(), []
+        self._file()
+
+    def _file(self):
+        if not hasattr(self._own, "file"):
+            self._own.file = self._opened()
+            self._all.append(self._own.file)
+        return self._own.file
+
+    def __getattr__(self, name):
+        return getattr(self._file(), name)
+
+    def close(self):
+        for file in self._all:
+            file.close()
 
 
 def rows_of(found):
