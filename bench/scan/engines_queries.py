@@ -26,8 +26,9 @@ class Query(NamedTuple):
 
 
 def number(text, kind):
-    """A constant beside a column: Parquet's are decimals, those of CSV floating-point numbers."""
-    return decimal.Decimal(text) if "decimal" in str(kind).lower() else float(text)
+    """A constant of a column's type: Parquet's are decimals, those of CSV floating-point and whole numbers."""
+    kind = str(kind).lower()
+    return decimal.Decimal(text) if "decimal" in kind else int(text) if "int" in kind else float(text)
 
 
 def polars_q6(tables):
@@ -51,17 +52,17 @@ def pyarrow_q6(tables):
     import pyarrow.compute as pc
 
     lineitem, field = tables["lineitem"], pc.field
-    kind = lineitem.schema.field("l_discount").type
 
-    def value(text):
+    def value(name, text):
+        kind = lineitem.schema.field(name).type
         return pa.scalar(number(text, kind), kind)
 
     wanted = (
         (field("l_shipdate") >= DAY(1994, 1, 1))
         & (field("l_shipdate") < DAY(1995, 1, 1))
-        & (field("l_discount") >= value("0.05"))
-        & (field("l_discount") <= value("0.07"))
-        & (field("l_quantity") < value("24"))
+        & (field("l_discount") >= value("l_discount", "0.05"))
+        & (field("l_discount") <= value("l_discount", "0.07"))
+        & (field("l_quantity") < value("l_quantity", "24"))
     )
     found = lineitem.to_table(columns=["l_extendedprice", "l_discount"], filter=wanted)
     return pa.table({"revenue": [pc.sum(pc.multiply(found["l_extendedprice"], found["l_discount"]))]})
