@@ -1,6 +1,6 @@
-"""Functions over many files at many servers, scheduled by Ray.
+"""Functions over many files at many servers, and tables in files, scheduled by Ray.
 
-It needs the package ``ray``.
+It needs the package ``ray``; tables need ``ray[data]``.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from ._function import Function, function
+from ._names import size
 from ._result import Result
+from ._scan_parts import parts, rows_of
 from .errors import UsageError
 from .partition import AT_ONCE, Partition, combine, partitions
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+    from ._scan import Scan
+    from ._session import Session
 
 
 def run(
@@ -47,13 +52,13 @@ def run(
     if at_once < 1:
         raise UsageError(f"at_once: {at_once} partitions are none; it is at least 1")
     run_by = function(what)
-    parts = partitions(files, target=target, record=record, recursive=recursive)
-    if not parts:
+    cut = partitions(files, target=target, record=record, recursive=recursive)
+    if not cut:
         raise UsageError("there are no files to run over")
     # Tasks wait for their servers, and take no processor meanwhile.
     task = ray.remote(num_cpus=0, max_retries=3 if run_by._native.is_pure else 0)(_run)
     shared = ray.put((run_by, options))
-    results = in_turn(parts, lambda part: task.remote(part, shared), _next_of, at_once)
+    results = in_turn(cut, lambda part: task.remote(part, shared), _next_of, at_once)
     arguments = {name: value for name, value in options.items() if name in {one["name"] for one in run_by.arguments}}
     return combine(run_by, results, **arguments)
 
@@ -106,3 +111,37 @@ def in_turn(
         results[place] = result
         begin_one(parts[place].server)
     return results
+
+
+def read(
+    files: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | Scan,
+    columns: str | Iterable[str] | None = None,
+    *,
+    where: str | None = None,
+    target: int | str = "128MiB",
+    session: Session | None = None,
+    **options: Any,
+) -> Any:
+    """Tables in files, wherever they are, as a Ray ``Dataset`` of Arrow blocks.
+
+    Tasks are of row groups of a Parquet file, or of files. Columns that are not used stay where they are, as far as Ray tells of them
+    (``select_columns``, ``count``), and so do rows for which ``where`` is not true. Workers read through sessions of their own; a task
+    whose file was changed since fails.
+
+    :param files: as for :meth:`diskside.Session.scan`; URLs, so that every worker can reach them. Or a scan of rows, as of
+        :meth:`diskside.Session.scan_delta`, without further options than ``target``.
+    :param target: bytes of a task's part.
+    :param session: what looks at the files now.
+    :param options: further options of :meth:`diskside.Session.scan`: ``input``, ``delimiter``, ``header``, ``types``, ``place``, ``partitions``.
+
+    >>> lineitem = diskside.ray.read("diskside://server/data/lineitem.parquet", where="l_quantity < 24")
+    >>> lineitem.groupby("l_shipmode").sum("l_extendedprice").take_all()
+    """
+    try:
+        from ._ray_source import Tables
+    except ImportError as error:
+        raise UsageError(f"tables take Ray's datasets: pip install 'diskside[ray]' ({error})") from None
+    scan = rows_of(files, columns, where, session, options, "Dataset")
+    cut = parts(scan, size("target", target))
+    # Ray would cut the blocks of fewer tasks than it thinks of.
+    return ray.data.read_datasource(Tables(cut, scan.schema), override_num_blocks=len(cut))
