@@ -13,7 +13,8 @@ ray = pytest.importorskip("ray")
 import diskside.ray  # noqa: E402
 
 # Ray's datasets warn of themselves.
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::UserWarning:ray")
+WARNINGS = ["ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::UserWarning:ray"]
+pytestmark = pytest.mark.filterwarnings(*WARNINGS)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -8,20 +8,19 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from . import _diskside
+from ._arrow_rows import ArrowRows
 from .errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    import pandas as pd
-    import polars as pl
     import pyarrow as pa
 
     from ._function import Function
     from ._session import Session
 
 
-class Scan:
+class Scan(ArrowRows):
     """Columns, rows or sums of Parquet, Arrow, CSV or JSON lines files, wherever they are. :meth:`diskside.Session.scan` makes one.
 
     Nothing is read before its result is asked for, and each time that it is asked for the files are found and scanned again. ``pyarrow``
@@ -96,29 +95,6 @@ class Scan:
     def batches(self) -> pa.RecordBatchReader:
         """Scans, and gives record batches as they come."""
         return self._reader()
-
-    def arrow(self) -> pa.Table:
-        """Scans, and gives the result as an Arrow table."""
-        return self.batches().read_all()
-
-    def pandas(self) -> pd.DataFrame:
-        """Scans, and gives the result as a pandas DataFrame."""
-        return self.arrow().to_pandas()
-
-    def polars(self) -> pl.DataFrame:
-        """Scans, and gives the result as a Polars DataFrame."""
-        import polars
-
-        frame = polars.from_arrow(self.arrow())
-        assert isinstance(frame, polars.DataFrame)
-        return frame
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The result, for all that takes Arrow streams: ``polars.DataFrame(scan)``, ``duckdb.from_arrow(scan)``.
-
-        It is here whole before it is handed on: some who read such streams wait in one thread for Python's lock, which the other has.
-        """
-        return self.arrow().__arrow_c_stream__(requested_schema)
 
     @property
     def schema(self) -> pa.Schema:

@@ -11,6 +11,7 @@ import os
 import re
 from typing import TYPE_CHECKING, Any
 
+from ._arrow_rows import ArrowRows
 from ._condition import NotPushed, all_of, cheapest
 from ._scan import Scan, quoted
 from ._sql_aggregate import Aggregates, aggregates
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     import datafusion
-    import pandas as pd
-    import polars as pl
     import pyarrow as pa
 
     from ._session import Session
@@ -35,7 +34,7 @@ _ROWS_MAX = (1 << 63) - 1
 _OF_NOW = re.compile(r"\b(now|today|current_\w+)\(", re.IGNORECASE)
 
 
-class Query:
+class Query(ArrowRows):
     """A query of SQL over tables that are scanned. :func:`diskside.sql` makes one.
 
     Nothing is read before its result is asked for, and each time that it is asked for it is planned and computed again.
@@ -62,26 +61,6 @@ class Query:
     def batches(self) -> pa.RecordBatchReader:
         """Computes it, and gives record batches as they come. Close the reader to stop the scans."""
         return self._plan().run()
-
-    def arrow(self) -> pa.Table:
-        """Computes it, and gives the result as an Arrow table."""
-        return self.batches().read_all()
-
-    def pandas(self) -> pd.DataFrame:
-        """Computes it, and gives the result as a pandas DataFrame."""
-        return self.arrow().to_pandas()
-
-    def polars(self) -> pl.DataFrame:
-        """Computes it, and gives the result as a Polars DataFrame."""
-        import polars
-
-        frame = polars.from_arrow(self.arrow())
-        assert isinstance(frame, polars.DataFrame)
-        return frame
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """The result, for all that takes Arrow streams. It is here whole before it is handed on, as that of a scan."""
-        return self.arrow().__arrow_c_stream__(requested_schema)
 
     def explain(self) -> str:
         """The scans that it would take, a line each, and DataFusion's plan. Files are looked at, and no row is read."""

@@ -132,7 +132,8 @@ def read(
         :meth:`diskside.Session.scan_delta`, without further options than ``target``.
     :param target: bytes of a task's part.
     :param session: what looks at the files now.
-    :param options: further options of :meth:`diskside.Session.scan`: ``input``, ``delimiter``, ``header``, ``types``, ``place``, ``partitions``.
+    :param options: further options of :meth:`diskside.Session.scan`: ``input``, ``delimiter``, ``header``, ``types``, ``place``,
+        ``partitions``.
 
     >>> lineitem = diskside.ray.read("diskside://server/data/lineitem.parquet", where="l_quantity < 24")
     >>> lineitem.groupby("l_shipmode").sum("l_extendedprice").take_all()
