@@ -346,6 +346,20 @@ def test_files_with_names_in_other_letters_are_refused(lake: Path, session: disk
         assert session.scan_delta(place, aggregate="sum(price)").arrow().num_rows == 1
 
 
+def test_times_that_may_wrap_are_refused(lake: Path, session: diskside.Session) -> None:
+    """As Spark writes them, in 96 bits, of which 64 are read: year 9999 would be another."""
+    times = pa.array([datetime.datetime(2020, 1, 1), datetime.datetime(9999, 12, 31)], pa.timestamp("us", "UTC"))
+    rows = pa.table({"n": [1, 2], "at": times})
+    write_deltalake(lake / "t", rows)
+    (file,) = (lake / "t").glob("*.parquet")
+    pq.write_table(rows, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    for place in ("t", lake / "t"):
+        for options in ({}, {"aggregate": "max(at)"}, {"aggregate": "count(*)", "where": "at < timestamp '2000-01-01 00:00:00'"}):
+            with pytest.raises(diskside.UsageError, match="times of column `at` are kept in nanoseconds"):
+                session.scan_delta(place, **options).arrow()
+        assert session.scan_delta(place, aggregate="sum(n)").arrow().column(0).to_pylist() == [3]
+
+
 def test_a_table_is_read_where_its_files_were_taken(lake: Path, session: diskside.Session) -> None:
     write_deltalake(lake / "a b%", sales(0, 5), partition_by=["shop"])
     os.rename(lake / "a b%", lake / "c d%")

@@ -5,7 +5,7 @@ use crate::outcome::Outcome;
 use crate::result::exact_array;
 use crate::table::data_type;
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, StringArray, new_null_array};
-use arrow_schema::{DataType, Field, Schema};
+use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use diskside_scan::{ColumnType, Failure, FailureKind, Literal, OneFile, Plan, Several};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
@@ -20,8 +20,8 @@ pub(crate) struct Union {
     is_of_table: bool,
     /// Columns of a table that are NULL where no file has them.
     of_table: Vec<Field>,
-    /// All columns of a table, by their names in small letters.
-    in_small_letters: HashMap<String, String>,
+    /// The columns of a table by their names in small letters; none of two that differ in their letters alone.
+    in_small_letters: HashMap<String, Option<usize>>,
     /// The columns that a plan names; `None`: it is of all. Others may differ as they like.
     named: Option<HashSet<String>>,
     /// Types that the plan gives columns of text files.
@@ -38,8 +38,11 @@ impl Union {
         let field = |(name, of): &(String, ColumnType)| Field::new(name, data_type(*of), true);
         let of_paths = several.columns.iter().map(field).collect();
         let of_table: Vec<Field> = several.of_table.iter().flatten().map(field).collect();
-        let in_small_letters =
-            of_table.iter().map(|field| (field.name().to_lowercase(), field.name().clone())).collect();
+        let mut in_small_letters = HashMap::new();
+        for (at, field) in of_table.iter().enumerate() {
+            let known = in_small_letters.entry(field.name().to_lowercase());
+            known.and_modify(|known| *known = None).or_insert(Some(at));
+        }
         let is_of_table = several.of_table.is_some();
         let (of_files, types, had) = (Vec::new(), plan.types.clone(), vec![None; several.files as usize]);
         Self {
@@ -57,7 +60,7 @@ impl Union {
 
     /// Adds the columns of a table that no file has, once all files were asked for those that the plan names.
     pub(crate) fn complete(&mut self) {
-        for field in std::mem::take(&mut self.of_table) {
+        for field in self.of_table.clone() {
             let is_named = self.named.as_ref().is_none_or(|named| named.contains(field.name()));
             if is_named && !self.has(field.name()) {
                 self.of_files.push((field, 0));
@@ -87,11 +90,8 @@ impl Union {
                     files[file].name
                 ));
             }
-            // It would be NULL here, where others that read the table find it.
-            if let Some(known) = self.in_small_letters.get(&name.to_lowercase()).filter(|known| *known != name)
-                && self.named.as_ref().is_none_or(|named| named.contains(known))
-            {
-                return wrong(format!("column `{known}` of the table is called `{name}` in {}", files[file].name));
+            if let Some(what) = self.differs_from_table(field) {
+                return wrong(format!("{what} in {}", files[file].name));
             }
             let wanted = self.types.iter().find(|(wanted, _)| wanted == name).map(|(_, of)| data_type(*of));
             let found = wanted.unwrap_or_else(|| field.data_type().clone());
@@ -123,6 +123,27 @@ impl Union {
         }
         self.had[file] = Some(Rc::clone(&self.last));
         Ok(())
+    }
+
+    /// Whether a column of a file of a table is not what others that read the table find.
+    fn differs_from_table(&self, field: &Field) -> Option<String> {
+        let name = field.name();
+        let of_table = &self.of_table[(*self.in_small_letters.get(&name.to_lowercase())?)?];
+        let known = of_table.name();
+        if self.named.as_ref().is_some_and(|named| !named.contains(known)) {
+            return None;
+        }
+        // By its name it would be NULL in this file.
+        if known != name {
+            return Some(format!("column `{known}` of the table is called `{name}`"));
+        }
+        let is_time = matches!(of_table.data_type(), DataType::Timestamp(..));
+        let may_wrap = is_time && matches!(field.data_type(), DataType::Timestamp(TimeUnit::Nanosecond, _));
+        may_wrap.then(|| {
+            format!(
+                "times of column `{name}` are kept in nanoseconds (INT96), which do not reach as far as the table's,"
+            )
+        })
     }
 
     pub(crate) fn knows(&self, file: usize) -> bool {
