@@ -14,6 +14,7 @@ functions of your own, as C source. :func:`serve` serves directories from this p
 from __future__ import annotations
 
 from . import errors
+from ._arrow_rows import ArrowRows
 from ._default import connect, info, open, run, scan, scan_delta, scan_iceberg, sql, submit
 from ._diskside import __version__
 from ._file import File, FileInfo
@@ -29,6 +30,7 @@ from .partition import Partition, combine, partitions, spread
 
 __all__ = [
     *errors.__all__,
+    "ArrowRows",
     "File",
     "FileInfo",
     "Function",
