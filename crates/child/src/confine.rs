@@ -6,6 +6,9 @@ use seccompiler::{
 };
 use std::collections::BTreeMap;
 
+/// The last of the standard descriptors.
+const STANDARD_MAX: u64 = 2;
+
 /// What a child may use.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -16,7 +19,7 @@ pub struct Limits {
 }
 
 /// Sets the limits and shuts the door: from here on the process computes, allocates, reads and writes
-/// what is open already, and ends. It makes no file longer.
+/// its standard descriptors, and ends. It makes no file longer.
 ///
 /// # Errors
 /// The kernel refuses something, which is named.
@@ -79,10 +82,6 @@ fn filter(makes_code: MakesCode) -> Result<BpfProgram, String> {
     let text = |e: seccompiler::BackendError| format!("system call filter: {e}");
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
     for call in [
-        libc::SYS_read,
-        libc::SYS_pread64,
-        libc::SYS_write,
-        libc::SYS_writev,
         libc::SYS_brk,
         libc::SYS_munmap,
         libc::SYS_mremap,
@@ -101,6 +100,11 @@ fn filter(makes_code: MakesCode) -> Result<BpfProgram, String> {
         libc::SYS_exit_group,
     ] {
         rules.insert(call, Vec::new());
+    }
+    // Of the standard descriptors alone: whatever its parent was started with may be open, too.
+    let standard = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Le, STANDARD_MAX).map_err(text)?;
+    for call in [libc::SYS_read, libc::SYS_pread64, libc::SYS_write, libc::SYS_writev] {
+        rules.insert(call, vec![SeccompRule::new(vec![standard.clone()]).map_err(text)?]);
     }
     // Memory, but none that could be executed, and none of a file: that could be written past the limit on its length.
     let masked = |argument, mask: libc::c_int, value: libc::c_int| {
@@ -123,4 +127,28 @@ fn filter(makes_code: MakesCode) -> Result<BpfProgram, String> {
     let arch = std::env::consts::ARCH.try_into().map_err(text)?;
     let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, arch).map_err(text)?;
     filter.try_into().map_err(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{self, ErrorKind, Read as _, Write as _};
+
+    /// A server that was started with a pipe open handed it on to those that scan: one that a file had taken over could have written to it.
+    #[test]
+    fn what_else_is_open_is_neither_read_nor_written() {
+        let (mut from, mut to) = io::pipe().unwrap();
+        to.write_all(b"before").unwrap();
+        let filter = filter(MakesCode::No).unwrap();
+        // A filter is of one thread, and goes with it.
+        let confined = std::thread::spawn(move || {
+            seccompiler::apply_filter(&filter).unwrap();
+            let refused =
+                [to.write(b"x").map_err(|error| error.kind()), from.read(&mut [0]).map_err(|error| error.kind())];
+            (refused, rustix::io::write(rustix::stdio::stderr(), &[]))
+        });
+        let (refused, standard) = confined.join().unwrap();
+        assert_eq!(refused, [Err(ErrorKind::PermissionDenied); 2]);
+        assert_eq!(standard, Ok(0));
+    }
 }
