@@ -1,6 +1,6 @@
 //! The process that scans, seen from the one that started it.
 
-use crate::frames::{Failure, Frame, FrameError, Report, Start, To};
+use crate::frames::{Failure, FailureKind, Frame, FrameError, Report, Start, To};
 use crate::plan::Plan;
 use crate::several::{OneFile, Several};
 use crate::spare::{Process, Spare, command, widen};
@@ -314,13 +314,24 @@ impl Scanning {
             Ok(status) => status,
             Err(error) => return ScanError::Pipe(error),
         };
-        let place = self.row_group.map_or(String::new(), |row_group| format!(" in row group {row_group}"));
+        let place =
+            self.row_group.map_or(String::new(), |row_group| format!(" in row group {row_group} or soon after"));
+        let ended = format!("the process that scans ended with {}{place}", how(status));
         let limit = self.memory_len >> 20;
-        ScanError::Crashed(format!(
-            "the process that scans ended with {}{place}: either the file needs more than the {limit} MiB that a scan has, or \
-             it is damaged",
-            how(status)
-        ))
+        match status.signal().map(Signal::from_named_raw) {
+            // Where memory cannot be had, it gives up; of anything else that goes wrong it says what. Groups may be decoded ahead of
+            // the one that it told of last.
+            Some(Some(Signal::ABORT)) => {
+                let message = format!(
+                    "{ended}: it needs more than the {limit} MiB that a scan has, or is damaged so that it seems to"
+                );
+                ScanError::Failed(Failure { kind: FailureKind::Memory, message })
+            }
+            Some(Some(Signal::KILL)) => {
+                ScanError::Crashed(format!("{ended}: somebody else ended it, perhaps the system, for want of memory"))
+            }
+            _ => ScanError::Crashed(format!("{ended}: most likely the file is damaged")),
+        }
     }
 }
 

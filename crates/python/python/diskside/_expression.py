@@ -38,6 +38,12 @@ _EXPRESSIONS: dict[str, Callable[[Any, Any], Any]] = {
     ">": lambda a, b: a > b,
     ">=": lambda a, b: a >= b,
 }
+#: Functions of texts, with what stands before and after the text in a condition.
+_TEXTS: dict[str, tuple[Callable[[Any, str], Any], str, str]] = {
+    "match_substring": (pyarrow.compute.match_substring, "%", "%"),
+    "starts_with": (pyarrow.compute.starts_with, "", "%"),
+    "ends_with": (pyarrow.compute.ends_with, "%", ""),
+}
 #: How deep a filter is read.
 _DEPTH_MAX = 40
 
@@ -63,6 +69,15 @@ def condition(filter: Any, schema: pyarrow.Schema) -> str:
     except (KeyError, IndexError, ValueError, ArithmeticError, pyarrow.ArrowException) as error:
         raise NotPushed(str(error)) from None
     return meaning.text
+
+
+def columns_of(filter: Any, schema: pyarrow.Schema) -> list[str]:
+    """The columns that a filter may read: all whose names are in its text, between spaces and marks. It has a number or a path for other
+    ways to say a column."""
+    text = str(filter)
+    if re.search(r"\bField(Ref|Path)\b", text):
+        return list(schema.names)
+    return [name for name in schema.names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
 
 
 class _Reader:
@@ -138,6 +153,9 @@ class _Reader:
                 self._expect(",", "{", "nan_is_null", "=", "false", "}")
             self._expect(")")
             return _Meaning(field.is_null(), f"{column.text} is null")
+        if name in _TEXTS:
+            (expression, before, after), text = _TEXTS[name], self._pattern()
+            return _Meaning(expression(field, text), column.like(before, text, after))
         if name == "is_in":
             values = self._values(of)
             return _Meaning(field.isin(values), column.among(values.to_pylist()))
@@ -152,6 +170,12 @@ class _Reader:
         self._expect(",", "null", "[", "bool", "]", ")")
         expression = pyarrow.compute.if_else(field.is_valid(), field.isin(values), pyarrow.scalar(None, pyarrow.bool_()))
         return _Meaning(expression, column.among(values.to_pylist()))
+
+    def _pattern(self) -> str:
+        self._expect(",", "{", "pattern", "=")
+        text = self._next()
+        self._expect(",", "ignore_case", "=", "false", "}", ")")
+        return re.sub(r"\\(.)", r"\1", text[1:-1])
 
     def _values(self, of: str) -> pyarrow.Array:
         """Those of is_in; long lists are shown with a gap, and so are not understood."""

@@ -13,7 +13,7 @@ import pyarrow.dataset
 
 from ._condition import NotPushed
 from ._default import source_of
-from ._expression import condition
+from ._expression import columns_of, condition
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -143,7 +143,9 @@ class Scanner:
             yield from _selected(scan.batches(), self._columns)
             return
         left = limit
-        for batch in self._of._scan.batches():
+        mentioned = columns_of(self._filter, self._of.schema)
+        needed = [name for name in self._of.schema.names if name in self._columns or name in mentioned]
+        for batch in self._of._scan._other(columns=needed or self._of.schema.names[:1]).batches():
             kept = pyarrow.Table.from_batches([batch]).filter(self._filter).select(self._columns)
             yield from kept.to_batches()
             if left is not None and (left := left - kept.num_rows) <= 0:
