@@ -101,7 +101,7 @@ fn filter(makes_code: MakesCode) -> Result<BpfProgram, String> {
     ] {
         rules.insert(call, Vec::new());
     }
-    // Of the standard descriptors alone: whatever its parent was started with may be open, too.
+    // Standard descriptors alone: others that its parent was started with may be open, too.
     let standard = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Le, STANDARD_MAX).map_err(text)?;
     for call in [libc::SYS_read, libc::SYS_pread64, libc::SYS_write, libc::SYS_writev] {
         rules.insert(call, vec![SeccompRule::new(vec![standard.clone()]).map_err(text)?]);

@@ -319,7 +319,7 @@ impl Scanning {
         let ended = format!("the process that scans ended with {}{place}", how(status));
         let limit = self.memory_len >> 20;
         match status.signal().map(Signal::from_named_raw) {
-            // Where memory cannot be had, it gives up; of anything else that goes wrong it says what. Groups may be decoded ahead of
+            // Where there is no memory, it gives up; of anything else that goes wrong it says what. Groups may be decoded ahead of
             // the one that it told of last.
             Some(Some(Signal::ABORT)) => {
                 let message = format!(
