@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Iterator
@@ -344,11 +345,25 @@ FILTERS = [
 ]
 
 
+def test_a_pipe_is_not_an_empty_table() -> None:
+    """Its length is 0, so a pipe of 40,000 lines had no rows."""
+    reading, writing = os.pipe()
+    try:
+        os.write(writing, b'{"a": 1}\n')
+        os.close(writing)
+        with pytest.raises(diskside.UsageError, match="it is a pipe"):
+            diskside.scan(f"/dev/fd/{reading}", input="jsonl", aggregate="count(*)").arrow()
+    finally:
+        os.close(reading)
+
+
 def test_a_filter_that_is_not_pushed_reads_the_columns_that_it_names(session: diskside.Session, path: Path, scans: list[dict[str, Any]]) -> None:
     """All columns came for a list of values that is too long to be shown: 72 MB for a table of 100 columns."""
     t = diskside.pyarrow.dataset("t.parquet", session=session)
     t.to_table(columns=["day"], filter=pc.field("n").isin(list(range(0, 400, 3))))
     assert scans[-1]["columns"] == ["n", "day"] and scans[-1]["where"] is None
+    t.count_rows(filter=pc.field("n").isin(list(range(0, 400, 3))))
+    assert scans[-1]["columns"] == ["n"]
     t.to_table(columns=["day"], filter=pc.match_substring(pc.field("word"), "50%"))
     assert scans[-1]["columns"] == ["day"] and scans[-1]["where"] == "\"word\" like '%50\\%%'"
 

@@ -206,6 +206,19 @@ def test_rows_of_a_function_in_python_stand_one_after_another(session: diskside.
         session.scan("words.pq", input="parquet", function=beyond).arrow()
 
 
+def test_a_column_may_have_any_name_of_python(session: diskside.Session, directory: Path) -> None:
+    """`name` was a parameter of what makes the tuple of columns."""
+    names = ["name", "members", "self", "columns"]
+    pq.write_table(pa.table({name: pa.array([at, 7], pa.int64()) for at, name in enumerate(names)}), directory / "names.pq")
+
+    @diskside.function(columns=dict.fromkeys(names, "i8"), select=True)
+    def odd(out, columns):  # type: ignore[no-untyped-def]
+        for row in range(out.size):
+            out[row] = columns.name[row] + columns.members[row] + columns.self[row] + columns.columns[row] == 28
+
+    assert session.scan("names.pq", "name", input="parquet", function=odd).arrow()["name"].to_pylist() == [7]
+
+
 def test_wrong_functions_in_python_are_refused() -> None:
     def function(out, columns):  # type: ignore[no-untyped-def]
         out[0] = columns.other[0]

@@ -270,6 +270,7 @@ def test_it_says_what_it_does(session: diskside.Session) -> None:
         ("copy (select 1) to '/tmp/x.csv'", "sql: .*DML|sql: .*not supported"),
         ("set datafusion.execution.batch_size = 3", "sql: .*SetVariable|sql: .*not supported"),
         ("select 1 / (n - n) from t", "sql: .*[Dd]ivide by zero"),
+        ("select n from t where n = 'x'", "Cannot cast string 'x'"),
     ],
 )
 def test_what_is_wrong_is_said(session: diskside.Session, query: str, message: str) -> None:

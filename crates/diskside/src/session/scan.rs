@@ -28,6 +28,7 @@ use diskside_trace::{Side as SpanSide, Span};
 use diskside_wire::function::{Outcome, Times, TraceContext, Trailer};
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -319,6 +320,10 @@ impl Scan<'_> {
             let opened = opened.map_err(|source| SessionError::Open { name: self.name().to_owned(), source })?;
             let status = |file: &std::fs::File| file.metadata().map_err(|error| SessionError::file(self.name(), error));
             let before = status(&opened)?;
+            if !before.is_file() && !before.file_type().is_block_device() {
+                let why = "it is a pipe or another stream, and a scan reads its file here and there: write it to a file first".into();
+                return Err(SessionError::Input { name: self.name().to_owned(), why });
+            }
             if before.is_file() {
                 let again = opened.try_clone().map_err(|error| SessionError::file(self.name(), error))?;
                 (start.reads_by, start.file_len) = (ReadsBy::Descriptor, before.len());

@@ -83,7 +83,7 @@ def numba_type(columns: tuple[Column, ...]) -> Any:
     def array(kind: str) -> Any:
         return types.Array(getattr(types, {"i": "int", "u": "uint", "f": "float"}[kind[0]] + str(8 * int(kind[1:]))), 1, "C", readonly=True)
 
-    def named(name: str, **members: Any) -> Any:
+    def named(name: str, /, **members: Any) -> Any:
         return types.NamedTuple(tuple(members.values()), collections.namedtuple(name, list(members)))
 
     text = named("text", offsets=array("u4"), bytes=array("u1"))

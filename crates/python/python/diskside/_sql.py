@@ -83,7 +83,11 @@ class _Plan:
         for name, schema in self._schemas.items():
             context.register_record_batches(quoted(name), [[_empty(schema)]])
         frame = _planned(context, of.query)
-        self._text = frame.optimized_logical_plan().display_indent()
+        try:
+            self._text = frame.optimized_logical_plan().display_indent()
+        # A value that is none of its type is found out here.
+        except Exception as error:
+            raise UsageError(f"sql: {error}") from None
         # The view of a plan that shows its parts.
         plan = frame.df.optimized_logical_plan()
         is_of_now = _OF_NOW.search(frame.logical_plan().display_indent()) is not None

@@ -119,7 +119,8 @@ class Scanner:
         """How many rows there are: the server counts them, if it can do all of the filter."""
         where, is_pushed = self._condition()
         if not is_pushed:
-            return sum(batch.num_rows for batch in self.to_batches())
+            few = columns_of(self._filter, self._of.schema)[:1] or self._of.schema.names[:1]
+            return sum(batch.num_rows for batch in Scanner(self._of, few, self._filter).to_batches())
         counted = self._of._scan._other(columns=[], aggregate="count(*)", **_where(where)).arrow()
         return int(counted.column(0)[0].as_py())
 
