@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 
 /// The program that the environment variable names, that lies beside the running program, or that `PATH` finds: programs that
 /// use a library lie anywhere. `None` when there is none, or the variable is empty.
-#[must_use]
-pub fn find(program: &str, variable: &str) -> Option<PathBuf> {
+pub(crate) fn find(program: &str, variable: &str) -> Option<PathBuf> {
     if let Some(named) = std::env::var_os(variable) {
         return (!named.is_empty()).then(|| PathBuf::from(named));
     }

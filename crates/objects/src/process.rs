@@ -7,10 +7,11 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io::{self, BufReader};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use diskside_child::Program;
 use rustix::io::Errno;
 
 use crate::frames::{self, Ask, Kind, Opening, Reply, Request};
@@ -57,6 +58,7 @@ pub(crate) struct Process {
 }
 
 struct Shared {
+    program: Program,
     url: String,
     state: Mutex<State>,
     /// When a failure was logged last.
@@ -92,10 +94,22 @@ struct Running {
 impl Process {
     /// Starts it.
     pub(crate) fn open(url: &str) -> io::Result<Self> {
-        let (running, to) = start(url)?;
+        let program = program().ok_or_else(|| {
+            let told = format!(
+                "{url} is in a store of objects, which takes the program {PROGRAM} beside this one, in PATH or where {VARIABLE} says"
+            );
+            io::Error::new(io::ErrorKind::NotFound, told)
+        })?;
+        let (running, to) = start(&program, url)?;
         let state = Mutex::new(State { unheard: Some(running), to: Some(to), ..State::default() });
         Ok(Self {
-            shared: Arc::new(Shared { url: url.to_owned(), state, told: Mutex::default(), wanted: Condvar::new() }),
+            shared: Arc::new(Shared {
+                program,
+                url: url.to_owned(),
+                state,
+                told: Mutex::default(),
+                wanted: Condvar::new(),
+            }),
         })
     }
 
@@ -226,7 +240,7 @@ impl Shared {
                     return None;
                 }
             }
-            let started = start(&self.url);
+            let started = start(&self.program, &self.url);
             let mut state = self.state();
             match started {
                 Ok((running, to)) => {
@@ -295,9 +309,9 @@ fn check(ask: &Ask, reply: Reply, data: Vec<u8>) -> Answered {
     if fits { Ok((reply, data)) } else { Err(strange()) }
 }
 
-/// Where the program is, if it is there.
-pub fn program() -> Option<PathBuf> {
-    diskside_child::find(PROGRAM, VARIABLE)
+/// The program, if it is there.
+pub fn program() -> Option<Program> {
+    Program::find(PROGRAM, VARIABLE)
 }
 
 /// The files that the program reads to make connections. Who closes the files of a server leaves these open to it.
@@ -308,22 +322,17 @@ pub fn files_of_connections() -> Vec<PathBuf> {
 }
 
 /// Starts a process and tells it its URL.
-fn start(url: &str) -> io::Result<(Running, ChildStdin)> {
-    let program = program().ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::NotFound,
-            format!("{url} is in a store of objects, which takes the program {PROGRAM} beside this one, in PATH or where {VARIABLE} says"),
-        )
-    })?;
+fn start(program: &Program, url: &str) -> io::Result<(Running, ChildStdin)> {
     let is_told = |name: &str| ENVIRONMENT.iter().any(|beginning| name.starts_with(beginning));
-    let mut child = Command::new(&program)
-        .env_clear()
+    let mut child = program
+        .command()
         .envs(std::env::vars().filter(|(name, _)| is_told(name)))
-        .current_dir("/")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
-        .map_err(|error| io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.display())))?;
+        .map_err(|error| {
+            io::Error::new(error.kind(), format!("{} cannot be started: {error}", program.path().display()))
+        })?;
     let (Some(mut to), Some(from)) = (child.stdin.take(), child.stdout.take()) else {
         return Err(io::Error::other("a process without pipes"));
     };
@@ -333,8 +342,8 @@ fn start(url: &str) -> io::Result<(Running, ChildStdin)> {
     let error = match reply {
         Ok(Some(reply)) if reply.errno == 0 => return Ok((Running { child, from }, to)),
         Ok(Some(reply)) => io::Error::other(format!("{url}: {}", reply.message)),
-        Ok(None) => io::Error::other(format!("{}: it ended before it took {url}", program.display())),
-        Err(error) => io::Error::new(error.kind(), format!("{}: {error}, asked for {url}", program.display())),
+        Ok(None) => io::Error::other(format!("{}: it ended before it took {url}", program.path().display())),
+        Err(error) => io::Error::new(error.kind(), format!("{}: {error}, asked for {url}", program.path().display())),
     };
     let _ = child.kill();
     let _ = child.wait();

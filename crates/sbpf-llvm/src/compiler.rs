@@ -1,10 +1,11 @@
 //! The child: found, started, given time, listened to.
 
 use crate::wire::{ANSWER_LEN_MAX, Answer};
+use diskside_child::Program;
 use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ pub const VARIABLE: &str = "DISKSIDE_LLVM";
 /// The program that compiles, started again for each function.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Compiler {
-    program: PathBuf,
+    program: Program,
     cpu: Option<String>,
     time_max: Duration,
 }
@@ -85,14 +86,18 @@ impl Compiler {
     /// The program at this place.
     #[must_use]
     pub fn at(program: impl Into<PathBuf>) -> Self {
-        Self { program: program.into(), cpu: None, time_max: Self::TIME_MAX }
+        Self::of(Program::at(program))
+    }
+
+    fn of(program: Program) -> Self {
+        Self { program, cpu: None, time_max: Self::TIME_MAX }
     }
 
     /// The one that `DISKSIDE_LLVM` names, that lies beside the running program, or that `PATH` finds: programs that use
     /// libdiskside lie anywhere. `None` when there is none, or `DISKSIDE_LLVM` is empty.
     #[must_use]
     pub fn find() -> Option<Self> {
-        diskside_child::find(PROGRAM, VARIABLE).map(Self::at)
+        Program::find(PROGRAM, VARIABLE).map(Self::of)
     }
 
     /// Compiles for a baseline instead of the processor that it runs on: `x86-64`, `x86-64-v2`,
@@ -119,7 +124,7 @@ impl Compiler {
     /// Where it is.
     #[must_use]
     pub fn program(&self) -> &Path {
-        &self.program
+        self.program.path()
     }
 
     /// The LLVM and the processor: all that the code depends on besides its input.
@@ -159,15 +164,15 @@ impl Compiler {
         if let Some(cpu) = &self.cpu {
             args.extend(["--cpu".into(), cpu.into()]);
         }
-        let mut child = Command::new(&self.program)
+        let mut child = self
+            .program
+            .command()
             .args(args)
-            .env_clear()
-            .current_dir("/")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
-            .map_err(|error| ChildError::Start { program: self.program.clone(), error })?;
+            .map_err(|error| ChildError::Start { program: self.program().to_owned(), error })?;
         let answer = self.converse(&mut child, input);
         if answer.is_err() {
             // It may have ended already.

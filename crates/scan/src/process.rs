@@ -25,7 +25,7 @@ const TURN_NS: i64 = 4_000_000;
 /// Where the program is.
 #[derive(Clone, Debug)]
 pub struct Program {
-    path: PathBuf,
+    program: diskside_child::Program,
     spare: Option<Spare>,
 }
 
@@ -107,13 +107,17 @@ impl Program {
     /// none, or `DISKSIDE_SCAN` is empty.
     #[must_use]
     pub fn find() -> Option<Self> {
-        diskside_child::find(PROGRAM, VARIABLE).map(Self::at)
+        diskside_child::Program::find(PROGRAM, VARIABLE).map(Self::of)
     }
 
     /// The program at this place.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
-        Self { path: path.into(), spare: None }
+        Self::of(diskside_child::Program::at(path))
+    }
+
+    fn of(program: diskside_child::Program) -> Self {
+        Self { program, spare: None }
     }
 
     /// From its first scan on it keeps a process ready for the next one, which then need not wait until one has started. No
@@ -126,7 +130,7 @@ impl Program {
     /// Where it is.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.program.path()
     }
 
     /// Starts a scan.
@@ -168,8 +172,9 @@ impl Program {
         if let Some(process) = told {
             return Ok(scanning(process));
         }
-        let started = Process::start(&self.path);
-        let mut scanning = scanning(started.map_err(|error| ScanError::Start { program: self.path.clone(), error })?);
+        let started = Process::start(&self.program);
+        let mut scanning =
+            scanning(started.map_err(|error| ScanError::Start { program: self.path().to_owned(), error })?);
         match scanning.process.tell(file, frames) {
             Ok(()) => Ok(scanning),
             // It may have said why.
@@ -184,10 +189,10 @@ impl Program {
     /// # Errors
     /// It cannot be started.
     pub fn format(&self, format: &str, mut out: Box<dyn Write + Send>) -> Result<FormatJob, ScanError> {
-        let mut command = command(&self.path);
+        let mut command = command(&self.program);
         command.args(["--format", format]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let started = command.spawn();
-        let mut child = started.map_err(|error| ScanError::Start { program: self.path.clone(), error })?;
+        let mut child = started.map_err(|error| ScanError::Start { program: self.path().to_owned(), error })?;
         let (Some(to), Some(mut from), Some(said)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(ScanError::Garbage("it has no pipes"));
@@ -346,7 +351,7 @@ fn how(status: ExitStatus) -> String {
 impl Drop for Scanning {
     fn drop(&mut self) {
         if let Some(spare) = &self.program.spare {
-            spare.refill(&self.program.path);
+            spare.refill(&self.program.program);
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use crate::frames::Frame;
 use crate::to_child::ToChild;
+use diskside_child::Program;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -22,7 +22,7 @@ pub(crate) struct Process {
 
 impl Process {
     /// Starts one that waits for its scan.
-    pub(crate) fn start(program: &Path) -> io::Result<Self> {
+    pub(crate) fn start(program: &Program) -> io::Result<Self> {
         let (to, its_end) = UnixStream::pair()?;
         let mut command = command(program);
         let mut child = command.stdin(OwnedFd::from(its_end)).stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
@@ -54,18 +54,16 @@ impl Drop for Process {
 }
 
 /// How the program is started, whatever it is to do.
-pub(crate) fn command(program: &Path) -> Command {
-    let mut command = Command::new(program);
+pub(crate) fn command(program: &Program) -> Command {
+    let mut command = program.command();
     command
-        .env_clear()
         // Each arena of the C library's takes address space that a limit on it counts.
         .env("MALLOC_ARENA_MAX", "1")
         // Each row group takes the memory that the one before gave back, which would otherwise come from the kernel
         // again, page by page.
         .env("MALLOC_MMAP_THRESHOLD_", (32 << 20).to_string())
         .env("MALLOC_TRIM_THRESHOLD_", (1 << 30).to_string())
-        .env("MALLOC_TOP_PAD_", (4 << 20).to_string())
-        .current_dir("/");
+        .env("MALLOC_TOP_PAD_", (4 << 20).to_string());
     command
 }
 
@@ -102,7 +100,7 @@ impl Spare {
     }
 
     /// Starts one if there is none, without waiting for it.
-    pub(crate) fn refill(&self, program: &Path) {
+    pub(crate) fn refill(&self, program: &Program) {
         {
             let mut slot = self.slot();
             if !matches!(*slot, Slot::Empty) {
@@ -110,7 +108,7 @@ impl Spare {
             }
             *slot = Slot::Filling;
         }
-        let (this, program) = (self.clone(), program.to_owned());
+        let (this, program) = (self.clone(), program.clone());
         let fill = move || {
             let started = Process::start(&program);
             // If it fails, the next scan says why.
@@ -130,14 +128,14 @@ impl Spare {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
-    use std::path::PathBuf;
+    use std::path::Path;
     use std::time::{Duration, Instant};
 
-    fn program(directory: &Path) -> PathBuf {
+    fn program(directory: &Path) -> Program {
         let program = directory.join("waits");
         std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
         std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-        program
+        Program::at(program)
     }
 
     fn pid_of_ready(spare: &Spare) -> u32 {
@@ -184,7 +182,7 @@ mod tests {
     #[test]
     fn a_program_that_cannot_be_started_is_tried_again() {
         let directory = tempfile::tempdir().unwrap();
-        let (missing, spare) = (directory.path().join("missing"), Spare::default());
+        let (missing, spare) = (Program::at(directory.path().join("missing")), Spare::default());
         spare.refill(&missing);
         let until = Instant::now() + Duration::from_secs(60);
         while !matches!(*spare.slot(), Slot::Empty) {

@@ -118,7 +118,8 @@ fn rules(
     ];
     let children = llvm.map(|llvm| llvm.compiler.program()).into_iter().chain(scanner.map(Scanner::path));
     let of_objects = has_objects(config).then(diskside_objects::program).flatten();
-    let children: Vec<PathBuf> = children.map(Path::to_owned).chain(of_objects).collect();
+    let of_objects = of_objects.as_ref().map(|program| program.path());
+    let children: Vec<PathBuf> = children.chain(of_objects).map(Path::to_owned).collect();
     if has_objects(config) {
         rules.push((diskside_objects::files_of_connections(), READ));
     }

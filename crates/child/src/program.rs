@@ -1,0 +1,109 @@
+//! The program of a child, as it was when it was found.
+
+use crate::find::find;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+/// A program that is started now and then. Another file that takes its name is not started: both ends of a pipe are of one
+/// version, and who may start this file alone, by Landlock, may start it as long as he runs.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    /// `None`: it could not be opened, or is a script, whose interpreter opens it by its name.
+    opened: Option<Arc<File>>,
+}
+
+impl Program {
+    /// The one that the environment variable names, that lies beside the running program, or that `PATH` finds: programs that
+    /// use a library lie anywhere. `None` when there is none, or the variable is empty.
+    #[must_use]
+    pub fn find(name: &str, variable: &str) -> Option<Self> {
+        find(name, variable).map(Self::at)
+    }
+
+    /// The one at this place. If it is not there, who starts it is told so.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        let path = path.into();
+        let opened = open(&path).map(Arc::new);
+        Self { path, opened }
+    }
+
+    /// Where it was found.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Starts it in an empty environment, at the root of the file system.
+    #[must_use]
+    pub fn command(&self) -> Command {
+        let mut command = match &self.opened {
+            Some(file) => Command::new(format!("/proc/self/fd/{}", file.as_raw_fd())),
+            None => Command::new(&self.path),
+        };
+        command.arg0(&self.path).env_clear().current_dir("/");
+        command
+    }
+}
+
+/// Both name the same place.
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        self.path == other.path
+    }
+}
+
+impl Eq for Program {}
+
+/// Without `/proc` it is started by its name.
+fn open(path: &Path) -> Option<File> {
+    let mut file = File::open(path).ok()?;
+    let mut magic = [0; 4];
+    file.read_exact(&mut magic).ok()?;
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    (&magic == b"\x7fELF" && Path::new(&link).exists()).then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn said(program: &Program) -> String {
+        let output = program.command().arg("told").output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// A server that had confined itself was not allowed to start the new file, "Permission denied", until it was restarted;
+    /// without Landlock it started one that spoke another version of the protocol.
+    #[test]
+    fn another_file_that_takes_its_name_is_not_started() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("says");
+        std::fs::copy("/bin/echo", &path).unwrap();
+        let program = Program::at(&path);
+        assert_eq!(said(&program), "told\n");
+        let other = directory.path().join("other");
+        std::fs::copy("/bin/false", &other).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        assert_eq!(said(&program), "told\n");
+        assert_eq!(said(&Program::at(&path)), "");
+    }
+
+    #[test]
+    fn a_script_and_a_program_that_is_not_there_are_started_by_their_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("says");
+        let error = Program::at(&path).command().spawn().unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+        std::fs::write(&path, "#!/bin/sh\necho script $1\n").unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(said(&Program::at(&path)), "script told\n");
+    }
+}
