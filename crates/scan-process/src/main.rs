@@ -15,6 +15,7 @@ mod aggregate;
 mod arrow_file;
 mod bind;
 mod bloom;
+mod cells;
 mod columns;
 mod condition;
 mod contains;

@@ -1,0 +1,184 @@
+//! Values as people write them, and as CSV has them.
+
+use crate::columns::Class;
+use crate::value::exact_digits;
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{Float32Type, Float64Type};
+use arrow_array::{Array as _, ArrayRef, RecordBatch};
+use arrow_cast::display::{ArrayFormatter, DurationFormat, FormatOptions};
+use arrow_json::EncoderOptions;
+use arrow_json::writer::{NullableEncoder, make_encoder};
+use arrow_schema::{ArrowError, DataType, FieldRef};
+
+const DAY_SECONDS: i128 = 86_400;
+/// Times of day, durations and what else is rare.
+const SHOWN: FormatOptions<'static> = FormatOptions::new().with_duration_format(DurationFormat::ISO8601);
+
+/// The values of a column, one row after the other.
+pub(crate) struct Cells<'a> {
+    column: &'a ArrayRef,
+    written: Written<'a>,
+}
+
+enum Written<'a> {
+    /// By [`text`].
+    Here,
+    Shown(Box<ArrayFormatter<'a>>),
+    /// Lists, structures and maps: every reader of JSON has them back.
+    Json(Box<NullableEncoder<'a>>),
+}
+
+impl<'a> Cells<'a> {
+    /// Those of each column of these rows.
+    pub(crate) fn of_columns(batch: &'a RecordBatch, options: &'a EncoderOptions) -> Result<Vec<Self>, ArrowError> {
+        let schema = batch.schema_ref();
+        schema.fields().iter().zip(batch.columns()).map(|(field, column)| Self::new(field, column, options)).collect()
+    }
+
+    fn new(field: &'a FieldRef, column: &'a ArrayRef, options: &'a EncoderOptions) -> Result<Self, ArrowError> {
+        let written = if column.data_type().is_nested() {
+            Written::Json(Box::new(make_encoder(field, column, options)?))
+        } else if is_common(column.data_type()) {
+            Written::Here
+        } else {
+            Written::Shown(Box::new(ArrayFormatter::try_new(column, &SHOWN)?))
+        };
+        Ok(Self { column, written })
+    }
+
+    /// The value of a row; `None` is NULL.
+    pub(crate) fn text(&mut self, row: usize) -> Option<String> {
+        if self.column.is_null(row) {
+            return None;
+        }
+        match &mut self.written {
+            Written::Here => text(self.column, row),
+            Written::Shown(formatter) => Some(formatter.value(row).to_string()),
+            Written::Json(encoder) => {
+                let mut bytes = Vec::new();
+                encoder.encode(row, &mut bytes);
+                Some(String::from_utf8_lossy(&bytes).into_owned())
+            }
+        }
+    }
+}
+
+fn is_common(data_type: &DataType) -> bool {
+    let is_exact = matches!(Class::of(data_type), Class::Exact(..));
+    is_exact
+        || matches!(
+            data_type,
+            DataType::Null
+                | DataType::Utf8
+                | DataType::LargeUtf8
+                | DataType::Boolean
+                | DataType::Float32
+                | DataType::Float64
+                | DataType::Binary
+                | DataType::LargeBinary
+                | DataType::FixedSizeBinary(_)
+        )
+}
+
+/// A value of a common type.
+fn text(column: &ArrayRef, row: usize) -> Option<String> {
+    let exact = || exact_digits(&column.slice(row, 1))[0];
+    Some(match (column.data_type(), Class::of(column.data_type())) {
+        (DataType::Utf8, _) => column.as_string::<i32>().value(row).into(),
+        (DataType::LargeUtf8, _) => column.as_string::<i64>().value(row).into(),
+        (DataType::Boolean, _) => column.as_boolean().value(row).to_string(),
+        (DataType::Float32, _) => column.as_primitive::<Float32Type>().value(row).to_string(),
+        (DataType::Float64, _) => column.as_primitive::<Float64Type>().value(row).to_string(),
+        (DataType::Binary, _) => hex(column.as_binary::<i32>().value(row)),
+        (DataType::LargeBinary, _) => hex(column.as_binary::<i64>().value(row)),
+        (DataType::FixedSizeBinary(_), _) => hex(column.as_fixed_size_binary().value(row)),
+        (DataType::Date32, _) => date(exact()),
+        // Who wrote it had a time zone in mind, and Arrow keeps the time in UTC.
+        (DataType::Timestamp(_, Some(_)), Class::Exact(_, scale)) => timestamp(exact(), scale) + "Z",
+        (DataType::Timestamp(..), Class::Exact(_, scale)) => timestamp(exact(), scale),
+        (_, Class::Exact(_, scale)) => decimal(exact(), scale),
+        _ => return None,
+    })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn decimal(digits: i128, scale: u8) -> String {
+    if scale == 0 {
+        return digits.to_string();
+    }
+    let sign = if digits < 0 { "-" } else { "" };
+    let all = format!("{:0>width$}", digits.unsigned_abs(), width = usize::from(scale) + 1);
+    let (whole, behind) = all.split_at(all.len() - usize::from(scale));
+    format!("{sign}{whole}.{behind}")
+}
+
+fn date(days: i128) -> String {
+    // Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms": civil_from_days.
+    let days = days + 719_468;
+    let (era, day_of_era) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i128::from(month <= 2);
+    format!("{year:04}-{month:02}-{day:02}")
+}
+
+fn timestamp(value: i128, scale: u8) -> String {
+    let unit = 10_i128.pow(scale.into());
+    let (seconds, fraction) = (value.div_euclid(unit), value.rem_euclid(unit));
+    let (day, second) = (seconds.div_euclid(DAY_SECONDS), seconds.rem_euclid(DAY_SECONDS));
+    let time = format!("{} {:02}:{:02}:{:02}", date(day), second / 3600, second / 60 % 60, second % 60);
+    match fraction {
+        0 => time,
+        _ => format!("{time}.{fraction:0>width$}", width = usize::from(scale)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use arrow_array::{
+        Decimal256Array, DurationMillisecondArray, Float16Array, Int32Array, ListArray, StructArray,
+        Time64MicrosecondArray, TimestampSecondArray,
+    };
+    use std::sync::Arc;
+
+    #[test]
+    fn values_are_written_as_people_write_them() {
+        assert_eq!(decimal(-5, 2), "-0.05");
+        assert_eq!(decimal(12_345, 2), "123.45");
+        assert_eq!([0, -1, 11_016, 2_932_896].map(date), ["1970-01-01", "1969-12-31", "2000-02-29", "9999-12-31"]);
+        assert_eq!(timestamp(-1, 3), "1969-12-31 23:59:59.999");
+        assert_eq!(timestamp(90_061, 0), "1970-01-02 01:01:01");
+    }
+
+    /// They were written as a program is debugged, `PrimitiveArray<Time64(us)> [ 00:00:01, ]`.
+    #[test]
+    fn rare_values_are_written_so_that_programs_read_them() {
+        let list = ListArray::from_iter_primitive::<arrow_array::types::Int32Type, _, _>([Some([Some(1), None])]);
+        let name =
+            |name: &str, array: &ArrayRef| Arc::new(arrow_schema::Field::new(name, array.data_type().clone(), true));
+        let (number, word): (ArrayRef, ArrayRef) =
+            (Arc::new(Int32Array::from(vec![7])), Arc::new(arrow_array::StringArray::from(vec!["a \"b\""])));
+        let both = StructArray::from(vec![(name("n", &number), number), (name("w", &word), word)]);
+        let wide = Decimal256Array::from_iter_values([arrow_buffer::i256::from_i128(-12_345)]);
+        let columns: [(ArrayRef, &str); 7] = [
+            (Arc::new(list), "[1,null]"),
+            (Arc::new(both), r#"{"n":7,"w":"a \"b\""}"#),
+            (Arc::new(Time64MicrosecondArray::from(vec![3_723_000_001])), "01:02:03.000001"),
+            (Arc::new(DurationMillisecondArray::from(vec![1500])), "PT1.5S"),
+            (Arc::new(Float16Array::from_iter_values([Default::default()])), "0"),
+            (Arc::new(wide.with_precision_and_scale(40, 2).unwrap()), "-123.45"),
+            (Arc::new(TimestampSecondArray::from(vec![0]).with_timezone("Europe/Paris")), "1970-01-01 00:00:00Z"),
+        ];
+        for (column, wanted) in columns {
+            let (field, options) = (name("column", &column), EncoderOptions::default());
+            assert_eq!(Cells::new(&field, &column, &options).unwrap().text(0).as_deref(), Some(wanted));
+        }
+    }
+}
