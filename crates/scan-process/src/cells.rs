@@ -93,7 +93,7 @@ fn text(column: &ArrayRef, row: usize) -> Option<String> {
         (DataType::LargeBinary, _) => hex(column.as_binary::<i64>().value(row)),
         (DataType::FixedSizeBinary(_), _) => hex(column.as_fixed_size_binary().value(row)),
         (DataType::Date32, _) => date(exact()),
-        // Who wrote it had a time zone in mind, and Arrow keeps the time in UTC.
+        // Arrow keeps times of all zones in UTC.
         (DataType::Timestamp(_, Some(_)), Class::Exact(_, scale)) => timestamp(exact(), scale) + "Z",
         (DataType::Timestamp(..), Class::Exact(_, scale)) => timestamp(exact(), scale),
         (_, Class::Exact(_, scale)) => decimal(exact(), scale),
