@@ -272,6 +272,53 @@ def test_sizes_choose_joins(frames: tuple[DataFrame, DataFrame]) -> None:
     assert "BroadcastHashJoin" in plan(scanned.join(scanned.select("n", "word").withColumnRenamed("word", "w"), "n"))
 
 
+def test_a_filtered_table_prunes_the_one_that_it_is_joined_with(spark: SparkSession, url: str, directory: Path) -> None:
+    """All rows of the large table travelled, to be left out by the join: Spark sees no filter that a source does itself."""
+    keys = [[row % 40, f"k{row % 40}", Decimal(row % 40).scaleb(-1), datetime.date(2020, 1, 1) + datetime.timedelta(row % 40)] for row in range(8000)]
+    types = [pa.int32(), pa.string(), pa.decimal128(9, 1), pa.date32()]
+    names = ["number", "text", "decimal", "day"]
+    columns = {name: pa.array(values, kind) for name, kind, values in zip(names, types, zip(*keys))}
+    pq.write_table(pa.table({**columns, "value": range(8000)}), directory / "facts.parquet", row_group_size=1000)
+    few = pa.table({name: column[:40] for name, column in columns.items()}).append_column("kind", pa.array([row % 8 for row in range(40)]))
+    pq.write_table(few, directory / "kinds.parquet")
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "20000")
+    try:
+        frames = {}
+        for name in ["scanned", "plain"]:
+            for table in ["facts", "kinds"]:
+                read = spark.read.format("diskside").load(f"{url}/{table}.parquet") if name == "scanned" else spark.read.parquet(str(directory / f"{table}.parquet"))
+                read.createOrReplaceTempView(f"{name}_{table}")
+        for key in names:
+            query = f"select f.value, k.kind from NAME_facts f join NAME_kinds k on f.{key} = k.{key} where k.kind = 3"
+            frames = {name: spark.sql(query.replace("NAME", name)) for name in ["scanned", "plain"]}
+            found = rows(frames["scanned"])
+            assert found == rows(frames["plain"]) and len(found) == 1000, key
+            assert output_rows(frames["scanned"], f"--columns '\"{key}\",\"value\"'") == 1000, key
+        # A table in two places of a plan has the keys in one of them.
+        twice = "select a.value from NAME_facts a join NAME_kinds k on a.number = k.number where k.kind = 3 union all select value from NAME_facts where value < 7"
+        assert rows(spark.sql(twice.replace("NAME", "scanned"))) == rows(spark.sql(twice.replace("NAME", "plain")))
+        # Nothing is pruned where rows without a partner are wanted, or the filter takes no row.
+        for query in ["NAME_facts f left join (select * from NAME_kinds where kind = 3) k on f.number = k.number", "NAME_facts f join NAME_kinds k on f.number = k.number where k.kind = 99"]:
+            counts = [spark.sql(f"select count(*) from {query.replace('NAME', name)}").collect() for name in ["scanned", "plain"]]
+            assert counts[0] == counts[1], query
+    finally:
+        spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
+def output_rows(frame: DataFrame, words: str) -> int:
+    """The rows that came from the scan whose command has these words."""
+    node = frame._jdf.queryExecution().executedPlan()
+    waiting, found = [node], []
+    while waiting:
+        node = waiting.pop()
+        children = node.children()
+        waiting += [children.apply(at) for at in range(children.size())]
+        if children.size() == 0 and words in node.toString():
+            found.append(node.metrics().apply("numOutputRows").value())
+    assert len(found) == 1, (words, plan(frame))
+    return int(found[0])
+
+
 def test_errors_name_the_file(spark: SparkSession, url: str, directory: Path) -> None:
     with pytest.raises(Exception, match="absent.parquet"):
         spark.read.format("diskside").load(f"{url}/absent.parquet")

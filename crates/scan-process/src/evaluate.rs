@@ -153,7 +153,7 @@ fn truth(condition: &Condition, columns: &[ArrayRef], rows: usize) -> Result<Tru
     })
 }
 
-fn exact<T: Copy + Ord + TryFrom<i128>>(values: &[T], test: &Test<i128>) -> BooleanBuffer {
+fn exact<T: Copy + Ord + TryFrom<i128> + Into<i128>>(values: &[T], test: &Test<i128>) -> BooleanBuffer {
     match test {
         Test::Compare(how, with) => match T::try_from(*with) {
             Ok(with) => compare(values, *how, with),
@@ -168,8 +168,42 @@ fn exact<T: Copy + Ord + TryFrom<i128>>(values: &[T], test: &Test<i128>) -> Bool
         },
         Test::In(among) => {
             let among: Vec<T> = among.iter().filter_map(|value| T::try_from(*value).ok()).collect();
-            BooleanBuffer::collect_bool(values.len(), |row| among.binary_search(&values[row]).is_ok())
+            match Bits::of(&among) {
+                Some(bits) => BooleanBuffer::collect_bool(values.len(), |row| bits.contains(values[row])),
+                None => BooleanBuffer::collect_bool(values.len(), |row| among.binary_search(&values[row]).is_ok()),
+            }
         }
+    }
+}
+
+/// Many values that lie close to each other, as keys of a join do: a bit for each that there could be.
+struct Bits {
+    first: i128,
+    bits: Vec<u64>,
+}
+
+impl Bits {
+    const VALUES_MIN: usize = 16;
+    const BITS_MAX: i128 = 1 << 20;
+
+    /// `values` are in order. `None`: they are few, or far apart.
+    fn of<T: Copy + Into<i128>>(values: &[T]) -> Option<Self> {
+        let (first, last) = ((*values.first()?).into(), (*values.last()?).into());
+        let span = i128::checked_sub(last, first).filter(|span| *span < Self::BITS_MAX)?;
+        if values.len() < Self::VALUES_MIN {
+            return None;
+        }
+        let mut bits = vec![0; span as usize / 64 + 1];
+        for value in values {
+            let at = ((*value).into() - first) as usize;
+            bits[at / 64] |= 1 << (at % 64);
+        }
+        Some(Self { first, bits })
+    }
+
+    fn contains(&self, value: impl Into<i128>) -> bool {
+        let at = value.into().checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        at.is_some_and(|at| self.bits.get(at / 64).is_some_and(|bits| bits >> (at % 64) & 1 == 1))
     }
 }
 
@@ -255,5 +289,33 @@ impl<'a> Texts<'a> {
             Self::Small(array) => array.value(row),
             Self::Large(array) => array.value(row),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_contain_what_a_search_finds() {
+        let mut random = fastrand::Rng::with_seed(1);
+        let few = [i128::MIN, -64, -1, 0, 63, 64, i128::MAX];
+        for span in [1, 63, 64, 65, 1000, Bits::BITS_MAX - 1] {
+            let first = random.i128(-1000..1000);
+            let mut wanted: Vec<i128> = (0..40).map(|_| first + random.i128(0..span)).collect();
+            wanted.extend([first, first + span]);
+            wanted.sort_unstable();
+            let near = (-70..70).flat_map(|by| [first + by, first + span + by]);
+            let values: Vec<i128> = near.chain(few).chain(wanted.iter().copied()).collect();
+            let bits = Bits::of(&wanted).expect("they are close");
+            for value in &values {
+                assert_eq!(bits.contains(*value), wanted.binary_search(value).is_ok(), "{value} among {wanted:?}");
+            }
+            assert_eq!(exact(&values, &Test::In(wanted.clone())).count_set_bits(), {
+                values.iter().filter(|value| wanted.contains(value)).count()
+            });
+        }
+        let far: Vec<i128> = (0..20).map(|at| i128::MIN + at * (i128::MAX / 20)).collect();
+        assert!(Bits::of(&far).is_none() && Bits::of(&[1_i64, 2]).is_none() && Bits::of::<u64>(&[]).is_none());
     }
 }

@@ -30,6 +30,11 @@ record Column(String name, DataType type, Kind kind) implements Serializable {
             return isExact() || this == TEXT || this == BOOLEAN;
         }
 
+        /** Whether tables are joined by it. */
+        boolean isKey() {
+            return isExact() || this == TEXT;
+        }
+
         boolean isExact() {
             return this == INTEGER || this == DECIMAL || this == DATE || this == MOMENT;
         }

@@ -24,6 +24,8 @@ final class Conditions {
     private static final int DEPTH_MAX = 8;
     private static final int VALUES_MAX = 1000;
     private static final int TEXT_LEN_MAX = 16 << 10;
+    /** Keys of a join may be more. With the conditions of a query they are one word of a command, which has room for 128 KiB. */
+    private static final int KEYS_LEN_MAX = 60 << 10;
     private static final Set<String> COMPARISONS = Set.of("=", "<>", "<", "<=", ">", ">=");
     /** A comparison that NaN, the greatest number of Spark, fulfils, and the one that it is the opposite of. */
     private static final Map<String, String> OPPOSITES = Map.of(">", "<=", ">=", "<");
@@ -37,6 +39,20 @@ final class Conditions {
     /** The condition as text; empty: a scan does not do it. */
     Optional<String> of(Predicate predicate) {
         return of(predicate, 0).filter(text -> text.length() <= TEXT_LEN_MAX);
+    }
+
+    /** Predicates on the keys of a join, which are known since its other side was read; empty: there is none that a scan does. */
+    Optional<String> ofKeys(List<Predicate> predicates) {
+        List<String> texts = new ArrayList<>();
+        int length = 0;
+        for (Predicate predicate : predicates) {
+            Optional<String> text = predicate.name().equals("IN") ? among(predicate.children(), Integer.MAX_VALUE) : Optional.empty();
+            if (text.isPresent() && length + text.get().length() <= KEYS_LEN_MAX) {
+                length += text.get().length();
+                texts.add(text.get());
+            }
+        }
+        return texts.isEmpty() ? Optional.empty() : Optional.of("(" + String.join(" and ", texts) + ")");
     }
 
     private Optional<String> of(Predicate predicate, int depth) {
@@ -59,7 +75,7 @@ final class Conditions {
             case "STARTS_WITH" -> like(parts, "", "%");
             case "ENDS_WITH" -> like(parts, "%", "");
             case "CONTAINS" -> like(parts, "%", "%");
-            case "IN" -> among(parts);
+            case "IN" -> among(parts, VALUES_MAX);
             case "<=>" -> same(parts[0], parts[1]);
             default -> COMPARISONS.contains(predicate.name()) ? compared(predicate.name(), parts[0], parts[1]) : Optional.empty();
         };
@@ -151,10 +167,10 @@ final class Conditions {
         return compared("=", one, other).map(text -> "(" + text + " and " + name + " is not null)");
     }
 
-    private Optional<String> among(Expression[] parts) {
+    private Optional<String> among(Expression[] parts, int valuesMax) {
         Optional<Expressions.Value> value = expressions.value(parts[0]);
         boolean isColumn = value.isPresent() && value.get().column() != null && value.get().kind() != Column.Kind.BOOLEAN;
-        if (!isColumn || parts.length > VALUES_MAX || parts.length < 2) {
+        if (!isColumn || parts.length > valuesMax || parts.length < 2) {
             return Optional.empty();
         }
         List<String> texts = new ArrayList<>();

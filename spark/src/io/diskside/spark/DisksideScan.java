@@ -1,10 +1,14 @@
 package io.diskside.spark;
 
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.OptionalLong;
 import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.connector.expressions.FieldReference;
+import org.apache.spark.sql.connector.expressions.NamedReference;
+import org.apache.spark.sql.connector.expressions.filter.Predicate;
 import org.apache.spark.sql.connector.metric.CustomMetric;
 import org.apache.spark.sql.connector.read.Batch;
 import org.apache.spark.sql.connector.read.InputPartition;
@@ -12,13 +16,14 @@ import org.apache.spark.sql.connector.read.PartitionReader;
 import org.apache.spark.sql.connector.read.PartitionReaderFactory;
 import org.apache.spark.sql.connector.read.Statistics;
 import org.apache.spark.sql.connector.read.SupportsReportStatistics;
+import org.apache.spark.sql.connector.read.SupportsRuntimeV2Filtering;
 import org.apache.spark.sql.internal.SQLConf;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** A scan of files, in parts. */
-final class DisksideScan implements SupportsReportStatistics, Batch {
+final class DisksideScan implements SupportsReportStatistics, SupportsRuntimeV2Filtering, Batch {
     /** Bytes that Spark takes a row for, besides its values. */
     private static final int ROW_BYTES = 8;
 
@@ -29,6 +34,12 @@ final class DisksideScan implements SupportsReportStatistics, Batch {
     private final List<String> columns;
     private final Listing listing;
     private final OptionalLong rows;
+    private final boolean takesKeys;
+    /**
+     * The keys that Spark told since the query runs, until it asks for the parts, which it does next. A plan may have the scan in two places,
+     * with keys in one of them: the other one asks on its own.
+     */
+    private final ThreadLocal<String> keys = new ThreadLocal<>();
 
     DisksideScan(
             DisksideTable table,
@@ -37,7 +48,8 @@ final class DisksideScan implements SupportsReportStatistics, Batch {
             List<String> columns,
             List<Part> parts,
             Listing listing,
-            OptionalLong rows) {
+            OptionalLong rows,
+            boolean takesKeys) {
         this.table = table;
         this.schema = schema;
         this.words = words;
@@ -45,6 +57,7 @@ final class DisksideScan implements SupportsReportStatistics, Batch {
         this.columns = columns;
         this.listing = listing;
         this.rows = rows;
+        this.takesKeys = takesKeys;
     }
 
     @Override
@@ -119,9 +132,48 @@ final class DisksideScan implements SupportsReportStatistics, Batch {
         return a > Long.MAX_VALUE / b ? Long.MAX_VALUE : a * b;
     }
 
+    /** Columns by whose values the other side of a join may prune this one. Of a small table Spark makes the other side's keys. */
+    @Override
+    public NamedReference[] filterAttributes() {
+        boolean isSmall = estimateStatistics().sizeInBytes().getAsLong() <= SQLConf.get().autoBroadcastJoinThreshold();
+        if (!takesKeys || isSmall) {
+            return new NamedReference[0];
+        }
+        return Arrays.stream(schema.fieldNames())
+                .filter(name -> table.columnsByName().get(name).kind().isKey())
+                .map(FieldReference::column)
+                .toArray(NamedReference[]::new);
+    }
+
+    @Override
+    public void filter(Predicate[] predicates) {
+        keys.set(new Conditions(table.columnsByName()).ofKeys(List.of(predicates)).orElse(null));
+    }
+
     @Override
     public Batch toBatch() {
-        return this;
+        String condition = keys.get();
+        keys.remove();
+        return condition == null ? this : new OfKeys(condition);
+    }
+
+    /** The scan, of the rows with some keys. */
+    private final class OfKeys implements Batch {
+        private final String condition;
+
+        OfKeys(String condition) {
+            this.condition = condition;
+        }
+
+        @Override
+        public InputPartition[] planInputPartitions() {
+            return parts.stream().map(part -> part.where(condition)).toArray(InputPartition[]::new);
+        }
+
+        @Override
+        public PartitionReaderFactory createReaderFactory() {
+            return DisksideScan.this.createReaderFactory();
+        }
     }
 
     @Override

@@ -213,7 +213,8 @@ final class DisksideScanBuilder
             words.addAll(List.of("--limit", String.valueOf(limit)));
         }
         List<Part> read = aggregates != null && hasMeans ? List.of(Part.whole(listing)) : parts;
-        return new DisksideScan(table, schema, words, columns, read, listing, aggregates == null ? rows : OptionalLong.empty());
+        boolean takesKeys = aggregates == null && limit == null && isUniform();
+        return new DisksideScan(table, schema, words, columns, read, listing, aggregates == null ? rows : OptionalLong.empty(), takesKeys);
     }
 
     /** Columns that go out: the wanted ones, those that are sorted by, or a narrow one by which rows are counted. */
