@@ -109,8 +109,8 @@ impl File {
     /// Scans the file and writes the result to `out` as an Arrow stream.
     ///
     /// A file of an export is scanned where [`ScanOptions::place`] says. The first time `Auto` scans at the server where sums go out,
-    /// or the first rows, of files of at most 256 KiB, and where the rows that the filter takes of the first row group are shorter than
-    /// the columns that would be read for them, which two short scans tell; else it reads the needed columns and scans here. From the
+    /// or the first rows, of files of at most 256 KiB, and where the rows that the filter takes of the first row group are at most half as
+    /// long as the columns that would be read for them, which two short scans tell; else it reads the needed columns and scans here. From the
     /// second time on it is the side that is faster, as far as both were measured. Here it takes the program `diskside-scan`; where that
     /// is missing, `Auto` scans at the server.
     ///

@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// Rows of which one in so many is wanted, or fewer, are cheaper to send than the columns, however well these are compressed.
 const SELECTIVE: u64 = 32;
+/// Rows that are so many times shorter than their columns, as both travel, are cheaper to send: a server has to pack them besides, and
+/// this machine decodes as fast.
+const SHORTER: u128 = 2;
 /// Files of so many bytes are scanned as fast as they are sampled.
 const SMALL_LEN: u64 = 256 << 10;
 /// Rows that show how long rows are as they travel.
@@ -114,7 +117,7 @@ impl Scan<'_> {
         let some = self.sample(&Plan { part, limit: Some(SAMPLE_ROWS), order: Vec::new(), ..self.plan.clone() })?;
         let sent_bytes = u128::from(some.result_bytes) * u128::from(rows) / u128::from(rows.clamp(1, SAMPLE_ROWS));
         let read_bytes = some.report.needed_len;
-        let side = if sent_bytes < read_bytes.into() { Side::Device } else { Side::Host };
+        let side = if sent_bytes * SHORTER <= read_bytes.into() { Side::Device } else { Side::Host };
         Ok(Choice::new(side, format!("{told}, about {sent_bytes} bytes; {read_bytes} would be read for them")))
     }
 
