@@ -294,6 +294,11 @@ def test_a_filtered_table_prunes_the_one_that_it_is_joined_with(spark: SparkSess
             found = rows(frames["scanned"])
             assert found == rows(frames["plain"]) and len(found) == 1000, key
             assert output_rows(frames["scanned"], f"--columns '\"{key}\",\"value\"'") == 1000, key
+        # Few rows do not wait for keys.
+        narrow = spark.sql("select f.value from scanned_facts f join scanned_kinds k on f.number = k.number where k.kind = 3 and f.day = date '2020-01-04'")
+        assert "dynamicpruning" not in plan(narrow) and narrow.count() == 200
+        wide = spark.sql("select f.value from scanned_facts f join scanned_kinds k on f.number = k.number where k.kind = 3 and f.day < date '2020-01-21'")
+        assert "dynamicpruning" in plan(wide) and wide.count() == 600
         # A table in two places of a plan has the keys in one of them.
         twice = "select a.value from NAME_facts a join NAME_kinds k on a.number = k.number where k.kind = 3 union all select value from NAME_facts where value < 7"
         assert rows(spark.sql(twice.replace("NAME", "scanned"))) == rows(spark.sql(twice.replace("NAME", "plain")))

@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Objects;
 import java.util.OptionalLong;
+import java.util.function.BooleanSupplier;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.connector.expressions.FieldReference;
 import org.apache.spark.sql.connector.expressions.NamedReference;
@@ -34,7 +35,8 @@ final class DisksideScan implements SupportsReportStatistics, SupportsRuntimeV2F
     private final List<String> columns;
     private final Listing listing;
     private final OptionalLong rows;
-    private final boolean takesKeys;
+    private final BooleanSupplier takesKeys;
+    private NamedReference[] keyColumns;
     /**
      * The keys that Spark told since the query runs, until it asks for the parts, which it does next. A plan may have the scan in two places,
      * with keys in one of them: the other one asks on its own.
@@ -49,7 +51,7 @@ final class DisksideScan implements SupportsReportStatistics, SupportsRuntimeV2F
             List<Part> parts,
             Listing listing,
             OptionalLong rows,
-            boolean takesKeys) {
+            BooleanSupplier takesKeys) {
         this.table = table;
         this.schema = schema;
         this.words = words;
@@ -135,10 +137,14 @@ final class DisksideScan implements SupportsReportStatistics, SupportsRuntimeV2F
     /** Columns by whose values the other side of a join may prune this one. Of a small table Spark makes the other side's keys. */
     @Override
     public NamedReference[] filterAttributes() {
-        boolean isSmall = estimateStatistics().sizeInBytes().getAsLong() <= SQLConf.get().autoBroadcastJoinThreshold();
-        if (!takesKeys || isSmall) {
-            return new NamedReference[0];
+        if (keyColumns == null) {
+            boolean isSmall = estimateStatistics().sizeInBytes().getAsLong() <= SQLConf.get().autoBroadcastJoinThreshold();
+            keyColumns = isSmall || !takesKeys.getAsBoolean() ? new NamedReference[0] : columnsOfKeys();
         }
+        return keyColumns;
+    }
+
+    private NamedReference[] columnsOfKeys() {
         return Arrays.stream(schema.fieldNames())
                 .filter(name -> table.columnsByName().get(name).kind().isKey())
                 .map(FieldReference::column)

@@ -7,6 +7,7 @@ import java.util.List;
 import java.util.Optional;
 import java.util.OptionalLong;
 import java.util.Set;
+import java.util.function.BooleanSupplier;
 import org.apache.spark.sql.connector.expressions.NullOrdering;
 import org.apache.spark.sql.connector.expressions.SortDirection;
 import org.apache.spark.sql.connector.expressions.SortOrder;
@@ -38,6 +39,8 @@ final class DisksideScanBuilder
     /** Groups of the first row group, by which it is guessed whether all of them are few. */
     static final long GROUPS_MAX = 4096;
     private static final long GROUP_ROWS_MIN = 8;
+    /** Rows of which one in so many is wanted anyway are few: their scan need not wait until the keys of another table are known. */
+    private static final long FEW = 8;
     private static final int CONDITIONS_LEN_MAX = 64 << 10;
 
     private final DisksideTable table;
@@ -133,6 +136,17 @@ final class DisksideScanBuilder
         return areFew && sample.selectedRows() > 0;
     }
 
+    private boolean hasFewRows() {
+        boolean isNarrowed = table.options().where() != null || pushed.stream().anyMatch(one -> !one.name().equals("IS_NOT_NULL"));
+        if (!isNarrowed || !listing.isOneFile()) {
+            return false;
+        }
+        List<String> words = new ArrayList<>(List.of("--row-groups", "0..1", "--aggregate", "count(*)"));
+        words.addAll(where());
+        Sample sample = Sample.of(table.options(), words);
+        return sample.readRows() > 0 && sample.selectedRows() * FEW <= sample.readRows();
+    }
+
     @Override
     public boolean pushLimit(int limit) {
         if (isFiltered || aggregates != null) {
@@ -213,7 +227,7 @@ final class DisksideScanBuilder
             words.addAll(List.of("--limit", String.valueOf(limit)));
         }
         List<Part> read = aggregates != null && hasMeans ? List.of(Part.whole(listing)) : parts;
-        boolean takesKeys = aggregates == null && limit == null && isUniform();
+        BooleanSupplier takesKeys = () -> aggregates == null && limit == null && isUniform() && !hasFewRows();
         return new DisksideScan(table, schema, words, columns, read, listing, aggregates == null ? rows : OptionalLong.empty(), takesKeys);
     }
 

@@ -10,7 +10,7 @@ import org.apache.arrow.vector.ipc.ArrowStreamReader;
 import org.apache.spark.sql.util.ArrowUtils;
 
 /** The numbers of a small scan. */
-record Sample(long resultRows, long selectedRows) {
+record Sample(long resultRows, long selectedRows, long readRows) {
 
     static Sample of(Options options, List<String> what) {
         List<String> words = new ArrayList<>(options.format());
@@ -24,7 +24,7 @@ record Sample(long resultRows, long selectedRows) {
                     rows += reader.getVectorSchemaRoot().getRowCount();
                 }
                 JsonNode report = Listing.JSON.readTree(printed.readAllBytes());
-                return new Sample(rows, report.get("rows_selected").asLong());
+                return new Sample(rows, report.get("rows_selected").asLong(), report.get("rows_read").asLong());
             }
         } catch (IOException error) {
             throw new IllegalStateException(error.getMessage(), error);
