@@ -38,7 +38,7 @@ const PARENTHESES_MAX: usize = 24;
 pub fn parse_filter(text: &str) -> Result<Expression, TextError> {
     let mut parser = Parser::new(text)?;
     let filter = parser.bounded()?;
-    parser.end()?;
+    parser.end("AND, OR")?;
     Ok(filter)
 }
 
@@ -52,7 +52,7 @@ pub fn parse_aggregates(text: &str) -> Result<Vec<Aggregate>, TextError> {
     loop {
         aggregates.push(parser.aggregate()?);
         if !parser.skip(&Token::Symbol(",")) {
-            parser.end()?;
+            parser.end("`,`")?;
             return Ok(aggregates);
         }
     }
@@ -68,7 +68,7 @@ pub fn parse_columns(text: &str) -> Result<Vec<String>, TextError> {
     loop {
         columns.push(parser.name("the name of a column")?);
         if !parser.skip(&Token::Symbol(",")) {
-            parser.end()?;
+            parser.end("`,`")?;
             return Ok(columns);
         }
     }
@@ -89,7 +89,7 @@ pub fn parse_order(text: &str) -> Result<Vec<Order>, TextError> {
         }
         order.push(Order { column, is_descending });
         if !parser.skip(&Token::Symbol(",")) {
-            parser.end()?;
+            parser.end("`,`")?;
             return Ok(order);
         }
     }
@@ -105,7 +105,7 @@ pub fn parse_types(text: &str) -> Result<Vec<(String, ColumnType)>, TextError> {
     loop {
         types.push((parser.name("the name of a column")?, parser.column_type()?));
         if !parser.skip(&Token::Symbol(",")) {
-            parser.end()?;
+            parser.end("`,`")?;
             return Ok(types);
         }
     }
@@ -202,8 +202,8 @@ impl<'a> Parser<'a> {
         found
     }
 
-    fn end(&self) -> Result<(), TextError> {
-        if self.at == self.tokens.len() { Ok(()) } else { Err(self.wrong("expected nothing more")) }
+    fn end(&self, before: &str) -> Result<(), TextError> {
+        if self.at == self.tokens.len() { Ok(()) } else { Err(self.wrong(format!("expected {before}, or the end"))) }
     }
 
     fn name(&mut self, what: &str) -> Result<String, TextError> {
@@ -276,6 +276,12 @@ impl<'a> Parser<'a> {
         };
         self.at += 1;
         self.expect("(")?;
+        if self.is_word("distinct") && self.tokens.get(self.at + 1).is_some_and(|(_, next)| *next != Token::Symbol(")"))
+        {
+            return Err(
+                self.wrong("there is no DISTINCT: group the rows by the column, which gives one row for each value")
+            );
+        }
         let counts_rows = kind == AggregateKind::Count && self.skip(&Token::Symbol("*"));
         let input = if counts_rows { None } else { Some(self.bounded()?) };
         self.expect(")")?;
@@ -429,10 +435,17 @@ impl<'a> Parser<'a> {
                 Literal::Number { digits: if negative { -digits } else { digits }, scale }
             }
             Token::Float(value) => Literal::Float(if negative { -value } else { value }),
-            _ if negative => return Err(self.wrong("expected a number")),
+            Token::Symbol("-") if negative => return Err(self.wrong("expected a value")),
+            _ if negative => {
+                let zero = Expression::Literal(Literal::Number { digits: 0, scale: 0 });
+                return Ok(Expression::Arithmetic(Arithmetic::Subtract, Box::new(zero), Box::new(self.value()?)));
+            }
             Token::Text(text) => Literal::Text(text),
             Token::Word(word) => match self.word(&word)? {
                 Some(literal) => literal,
+                None if self.tokens.get(self.at + 1).is_some_and(|(_, next)| *next == Token::Symbol("(")) => {
+                    return Err(self.wrong(format!("`{word}` is a function: a scan computes with +, - and * alone")));
+                }
                 None => {
                     self.at += 1;
                     return Ok(Expression::Column(word));
@@ -488,6 +501,8 @@ fn one_or(mut all: Vec<Expression>, many: impl Fn(Vec<Expression>) -> Expression
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Plan;
+    use proptest::prelude::*;
 
     #[test]
     fn types_and_orders_are_lists() {
@@ -501,8 +516,6 @@ mod tests {
         assert_eq!(parse_order("a DESC, b, c asc").unwrap(), [order("a", true), order("b", false), order("c", false)]);
         assert!(parse_order("a up").is_err() && parse_order("").is_err());
     }
-    use crate::plan::Plan;
-    use proptest::prelude::*;
 
     fn column(name: &str) -> Box<Expression> {
         Box::new(Expression::Column(name.into()))
@@ -523,6 +536,9 @@ mod tests {
             Box::new(Expression::Arithmetic(Arithmetic::Multiply, column("b"), number(-25, 1))),
         );
         assert_eq!(parse_filter("a + b * -2.5"), Ok(sum));
+        let negative = Expression::Arithmetic(Arithmetic::Subtract, number(0, 0), column("a"));
+        assert_eq!(parse_filter("-a"), Ok(negative.clone()));
+        assert_eq!(parse_filter("-(a)"), Ok(negative));
     }
 
     #[test]
@@ -546,7 +562,13 @@ mod tests {
     fn errors_say_what_was_expected_and_where() {
         for (text, told) in [
             ("a <", "expected a value, at `the end`"),
-            ("a < 1 b", "expected nothing more, at `b`"),
+            ("a < 1 b", "expected AND, OR, or the end, at `b`"),
+            ("upper(a) = 'X'", "`upper` is a function: a scan computes with +, - and * alone, at `upper(a) = 'X'`"),
+            ("a < --b", "expected a value, at `-b`"),
+            (
+                "a / 2 > b",
+                "a scan does not divide: compare with a product, such as `a > 2 * b` for `a / 2 > b`, at `/ 2 > b`",
+            ),
             ("a like b", "LIKE takes a text in single quotes, at `b`"),
             ("a = 'x", "a text has no closing quote, at `'x`"),
             ("a = date '1994-02-30'", "a date is 'YYYY-MM-DD', at `date '1994-02-30'`"),
@@ -555,6 +577,9 @@ mod tests {
         ] {
             assert_eq!(parse_filter(text).unwrap_err().to_string(), told, "{text}");
         }
+        let distinct = parse_aggregates("count(distinct a)").unwrap_err();
+        assert!(distinct.what.starts_with("there is no DISTINCT"), "{distinct}");
+        assert!(parse_aggregates("count(distinct)").is_ok());
         assert_eq!(parse_aggregates("median(a)").unwrap_err().what, "expected sum, count, min, max or avg");
     }
 

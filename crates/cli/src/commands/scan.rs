@@ -43,7 +43,7 @@ pub(crate) struct Scan {
     #[arg(long, value_name = "NAMES", conflicts_with_all = ["aggregates", "by"])]
     columns: Option<String>,
     /// Rows for which this is true go out
-    #[arg(long = "where", value_name = "CONDITION")]
+    #[arg(long = "where", value_name = "CONDITION", allow_hyphen_values = true)]
     filter: Option<String>,
     /// Aggregates to print instead of rows: sum, count, min, max and avg, with commas between them
     #[arg(long = "aggregate", value_name = "SUMS")]
@@ -210,6 +210,7 @@ impl Scan {
             None => session.scan_files(&files, &plan, &options, out),
         };
         let scanned = run(scan, job, destination.as_ref())?;
+        files::check_row_groups(self.row_groups, &scanned)?;
         files::check_versions(&session, &locations, &self.versions)?;
         if let Some(out) = destination {
             out.publish().map_err(|error| Failure::Environment(format!("cannot write {error}")))?;
