@@ -3,7 +3,7 @@
 
 use arrow_array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int8Array,
-    Int64Array, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray, UInt64Array,
+    Int64Array, NullArray, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray, UInt64Array,
 };
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
@@ -433,4 +433,41 @@ fn a_changed_csv_file_ends_its_scan_alone() {
 #[test]
 fn a_changed_json_lines_file_ends_its_scan_alone() {
     changed_files_end_their_scans("a.jsonl", &json(), &plans("t", "t"));
+}
+
+/// A batch of no bytes may have any number of rows: they were counted a few thousand at a time, for days.
+#[test]
+fn a_batch_that_has_more_rows_than_there_can_be_ends_its_scan_soon() {
+    let directory = tempfile::tempdir().unwrap();
+    let column: ArrayRef = Arc::new(NullArray::new(ROWS as usize));
+    let batch = RecordBatch::try_from_iter_with_nullable([("n", column, true)]).unwrap();
+    let mut bytes = Vec::new();
+    let mut writer = FileWriter::try_new(&mut bytes, &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    let file = directory.path().join("rows.arrow");
+    let sums = [(AggregateKind::Count, None), (AggregateKind::Sum, Some(Literal::Number { digits: 1, scale: 0 }))];
+    let sums = sums.map(|(kind, input)| Aggregate { kind, input: input.map(Expression::Literal), name: "n".into() });
+    let is_null = Expression::IsNull(Box::new(Expression::Column("n".into())));
+    for rows in [1 << 40, 1 << 62, u64::MAX] {
+        // The rows of the batch, and those of its column.
+        let mut bytes = bytes.clone();
+        let places: Vec<usize> = (0..bytes.len() - 8).filter(|at| bytes[*at..][..8] == ROWS.to_le_bytes()).collect();
+        assert_eq!(places.len(), 3, "the batch, its column, and the NULLs in it");
+        places.iter().for_each(|at| bytes[*at..][..8].copy_from_slice(&rows.to_le_bytes()));
+        std::fs::write(&file, &bytes).unwrap();
+        for plan in [
+            Plan::default(),
+            Plan { aggregates: sums[..1].to_vec(), ..Plan::default() },
+            Plan { aggregates: sums.to_vec(), ..Plan::default() },
+            Plan { filter: Some(is_null.clone()), limit: Some(7), ..Plan::default() },
+        ] {
+            let failed = scan(&file, &plan.to_bytes()).map_err(|error| match error {
+                ScanError::Failed(failure) => failure.message,
+                other => panic!("{rows}: {other} of {plan:?}"),
+            });
+            let told = failed.unwrap_err();
+            assert!(told.contains("rows") || told.contains("record batch 0"), "{rows}: {told}");
+        }
+    }
 }
