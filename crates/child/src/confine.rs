@@ -95,12 +95,14 @@ fn filter(makes_code: MakesCode) -> Result<BpfProgram, String> {
         libc::SYS_rt_sigaction,
         libc::SYS_rt_sigprocmask,
         libc::SYS_rt_sigreturn,
-        libc::SYS_tgkill,
         libc::SYS_exit,
         libc::SYS_exit_group,
     ] {
         rules.insert(call, Vec::new());
     }
+    // It aborts itself, and sends nothing to its parent or to other children, which have the same user.
+    let own = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Eq, std::process::id().into());
+    rules.insert(libc::SYS_tgkill, vec![SeccompRule::new(vec![own.map_err(text)?]).map_err(text)?]);
     // Standard descriptors alone: others that its parent was started with may be open, too.
     let standard = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Le, STANDARD_MAX).map_err(text)?;
     for call in [libc::SYS_read, libc::SYS_pread64, libc::SYS_write, libc::SYS_writev] {
@@ -150,5 +152,44 @@ mod tests {
         let (refused, standard) = confined.join().unwrap();
         assert_eq!(refused, [Err(ErrorKind::PermissionDenied); 2]);
         assert_eq!(standard, Ok(0));
+    }
+
+    /// A child that a file had taken over could have ended its server, and every other child: all have one user, and a signal to any
+    /// process passed the filter.
+    #[test]
+    fn no_other_process_is_signalled() {
+        let filter = filter(MakesCode::No).unwrap();
+        let of = |process: u32| verdict(&filter, libc::SYS_tgkill, process.into());
+        assert_eq!(of(std::process::id()), libc::SECCOMP_RET_ALLOW, "it aborts where there is no memory");
+        let refused = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        assert_eq!(of(std::os::unix::process::parent_id()), refused);
+        assert_eq!(of(u32::MAX), refused, "all processes");
+        assert_eq!(verdict(&filter, libc::SYS_kill, std::process::id().into()), refused);
+    }
+
+    /// The filter's answer to a call with this first argument: `tgkill` itself cannot be called without `unsafe`.
+    fn verdict(filter: &BpfProgram, call: i64, argument: u64) -> u32 {
+        let (audit_x86_64, audit_aarch64) = (0xC000_003E_u32, 0xC000_00B7_u32);
+        let arch = if cfg!(target_arch = "x86_64") { audit_x86_64 } else { audit_aarch64 };
+        let mut data = [0; 64];
+        data[..4].copy_from_slice(&(call as u32).to_le_bytes());
+        data[4..8].copy_from_slice(&arch.to_le_bytes());
+        data[16..24].copy_from_slice(&argument.to_le_bytes());
+        let (mut at, mut value) = (0, 0_u32);
+        loop {
+            let instruction = &filter[at];
+            let (k, jump) = (instruction.k, |yes: bool| usize::from(if yes { instruction.jt } else { instruction.jf }));
+            at += 1;
+            match instruction.code {
+                0x20 => value = u32::from_le_bytes(data[k as usize..][..4].try_into().unwrap()),
+                0x54 => value &= k,
+                0x05 => at += k as usize,
+                0x15 => at += jump(value == k),
+                0x25 => at += jump(value > k),
+                0x35 => at += jump(value >= k),
+                0x06 => return k,
+                other => panic!("an instruction that filters do not have: {other:#x}"),
+            }
+        }
     }
 }

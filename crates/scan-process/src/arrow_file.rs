@@ -21,6 +21,8 @@ const END_LEN: u64 = 10;
 /// So much of the end is read first: most footers are in it.
 const TAIL_LEN: u64 = 64 << 10;
 const FOOTER_LEN_MAX: u64 = 64 << 20;
+/// The most rows of a batch, which Arrow itself advises.
+const ROWS_MAX: usize = i32::MAX as usize;
 
 /// An open file.
 pub(crate) struct ArrowFile {
@@ -220,6 +222,10 @@ fn without_dictionaries(schema: &Schema) -> Schema {
 }
 
 fn decoded(batch: &RecordBatch) -> Result<RecordBatch, String> {
+    // Of columns without bytes there may be any number, which is counted for days.
+    if batch.num_rows() > ROWS_MAX {
+        return Err(format!("it has {} rows, and a scan reads batches of at most {ROWS_MAX}", batch.num_rows()));
+    }
     let schema = Arc::new(without_dictionaries(&batch.schema()));
     let column = |(column, field): (&ArrayRef, &Arc<Field>)| match column.data_type() {
         DataType::Dictionary(..) => cast(column, field.data_type()),

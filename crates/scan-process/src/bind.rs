@@ -6,12 +6,17 @@ use crate::value::Number;
 use arrow_schema::Schema;
 use diskside_scan::Pattern;
 use diskside_scan::{Comparison, Expression, Failure, FailureKind, Literal};
+use std::collections::HashMap;
 
 /// Finds columns, and remembers which are needed. A column's slot is its place among those.
 pub(crate) struct Binder<'a> {
     file: &'a str,
     schema: &'a Schema,
+    /// The first column of each name, and whether there are others: files of anybody have many thousands.
+    named: HashMap<&'a str, (usize, bool)>,
     needed: Vec<usize>,
+    /// The slots of those that are needed.
+    slots: HashMap<usize, usize>,
 }
 
 /// What an expression is.
@@ -27,7 +32,14 @@ enum Bound {
 
 impl<'a> Binder<'a> {
     pub(crate) fn new(file: &'a str, schema: &'a Schema) -> Self {
-        Self { file, schema, needed: Vec::new() }
+        let mut named = HashMap::with_capacity(schema.fields().len());
+        for (index, field) in schema.fields().iter().enumerate() {
+            named
+                .entry(field.name().as_str())
+                .and_modify(|(_, has_others)| *has_others = true)
+                .or_insert((index, false));
+        }
+        Self { file, schema, named, needed: Vec::new(), slots: HashMap::new() }
     }
 
     /// The columns that are needed, by their slots.
@@ -41,13 +53,12 @@ impl<'a> Binder<'a> {
 
     /// The slot of a column.
     pub(crate) fn slot(&mut self, name: &str) -> Result<usize, Failure> {
-        let mut found = self.schema.fields().iter().enumerate().filter(|(_, field)| field.name() == name);
-        let Some((index, _)) = found.next() else {
+        let Some((index, has_others)) = self.named.get(name).copied() else {
             let names = self.schema.fields().iter().take(40).map(|field| field.name().as_str()).collect::<Vec<_>>();
             let more = if self.schema.fields().len() > 40 { ", and more" } else { "" };
             return Err(self.wrong(format!("no column `{name}`; it has {}{more}", names.join(", "))));
         };
-        if found.next().is_some() {
+        if has_others {
             return Err(self.wrong(format!("several columns are called `{name}`")));
         }
         Ok(self.slot_of(index))
@@ -55,8 +66,7 @@ impl<'a> Binder<'a> {
 
     /// The slot of the column with this number.
     pub(crate) fn slot_of(&mut self, index: usize) -> usize {
-        let known = self.needed.iter().position(|needed| *needed == index);
-        known.unwrap_or_else(|| {
+        *self.slots.entry(index).or_insert_with(|| {
             self.needed.push(index);
             self.needed.len() - 1
         })

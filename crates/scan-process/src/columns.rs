@@ -3,6 +3,9 @@
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
 use std::sync::Arc;
 
+/// The most digits behind the point of a decimal of 128 bits.
+const SCALE_MAX: u8 = 38;
+
 /// What a value is, as far as expressions care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Class {
@@ -32,7 +35,9 @@ impl Class {
             DataType::Int8 | DataType::Int16 | DataType::Int32 | DataType::Int64 => Self::Exact(Kind::Integer, 0),
             DataType::UInt8 | DataType::UInt16 | DataType::UInt32 | DataType::UInt64 => Self::Exact(Kind::Integer, 0),
             DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale) | DataType::Decimal128(_, scale) => {
-                u8::try_from(*scale).map_or(Self::Other, |scale| Self::Exact(Kind::Decimal, scale))
+                // Files of anybody may say that there are more digits than there can be.
+                let scale = u8::try_from(*scale).ok().filter(|scale| *scale <= SCALE_MAX);
+                scale.map_or(Self::Other, |scale| Self::Exact(Kind::Decimal, scale))
             }
             DataType::Date32 => Self::Exact(Kind::Day, 0),
             DataType::Timestamp(unit, _) => Self::Exact(

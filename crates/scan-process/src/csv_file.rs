@@ -4,8 +4,8 @@
 //! time that parsing whole lines takes where few columns are needed.
 
 use crate::input::{Fetched, Input};
-use crate::lines::{Pieces, carry, columns, sample, type_name};
-use crate::table::{BATCH_ROWS, Batches, Table};
+use crate::lines::{Pieces, carry, columns, first_wrong, sample, type_name};
+use crate::table::{Batches, Table, text_rows};
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_csv::ReaderBuilder;
 use arrow_csv::reader::{Decoder, Format};
@@ -90,10 +90,11 @@ impl CsvFile {
             let batch = RecordBatch::try_new_with_options(schema, Vec::new(), &options);
             return Ok(Box::new(std::iter::once(batch.map_err(|error| error.to_string()))));
         }
+        let batch_rows = text_rows(&schema);
         let (mut decoder, mut parsed, mut batches) = (self.decoder(&schema, None), 0, 0);
         let mut next = move || -> Result<Option<RecordBatch>, String> {
             let wrong = |first: usize| {
-                let rows = first * BATCH_ROWS..needed.rows.len().min((first + 1) * BATCH_ROWS);
+                let rows = first * batch_rows..needed.rows.len().min((first + 1) * batch_rows);
                 self.wrong_value(&needed, rows, &schema)
             };
             loop {
@@ -109,46 +110,58 @@ impl CsvFile {
         Ok(Box::new(std::iter::from_fn(move || next().transpose())))
     }
 
-    fn decoder(&self, schema: &Arc<Schema>, only: Option<usize>) -> Decoder {
+    fn decoder(&self, schema: &Arc<Schema>, only: Option<Range<usize>>) -> Decoder {
         let builder = ReaderBuilder::new(Arc::clone(schema))
             .with_delimiter(self.delimiter)
             .with_terminator(b'\n')
-            .with_batch_size(BATCH_ROWS);
+            .with_batch_size(text_rows(schema));
         match only {
             None => builder.build_decoder(),
-            Some(column) => builder.with_projection(vec![column]).build_decoder(),
+            Some(columns) => builder.with_projection(columns.collect()).build_decoder(),
         }
     }
 
-    /// The error of the first of these rows that cannot be parsed.
+    /// The error of the first of these rows that cannot be parsed. Halves are parsed again, not each value by itself: lines may have
+    /// thousands.
     fn wrong_value(&self, needed: &Needed, rows: Range<usize>, schema: &Arc<Schema>) -> String {
-        for row in rows {
-            let (line, start) = needed.rows[row];
-            let end = needed.rows.get(row + 1).map_or(needed.text.len(), |(_, next)| *next);
-            let text = &needed.text[start..end];
-            for column in 0..schema.fields().len() {
-                let mut decoder = self.decoder(schema, Some(column));
-                let parsed = decoder.decode(text).and_then(|_| decoder.decode(&[])).and_then(|_| decoder.flush());
-                let Err(error) = parsed else { continue };
-                let field = schema.field(column);
-                let text = String::from_utf8_lossy(text);
-                if std::str::from_utf8(&needed.text[start..end]).is_err() {
-                    return format!("line {line} is not UTF-8");
+        let text_of = |rows: &Range<usize>| {
+            let end = needed.rows.get(rows.end).map_or(needed.text.len(), |(_, next)| *next);
+            &needed.text[needed.rows[rows.start].1..end]
+        };
+        let parsed = |rows: &Range<usize>, columns: &Range<usize>| {
+            let (mut decoder, mut rest) = (self.decoder(schema, Some(columns.clone())), text_of(rows));
+            while !rest.is_empty() {
+                match decoder.decode(rest)? {
+                    0 => break,
+                    count => rest = &rest[count..],
                 }
-                let error = error.to_string();
-                let value = error.split_once("parsing value '").and_then(|(_, rest)| rest.split_once("' as type"));
-                let value = value.map_or(text.trim_end(), |(value, _)| value);
-                return format!(
-                    "line {line}: column `{}`: '{}' is not of type {}, which the first lines have; say what it is, such as \
-                     --types '{} text'",
-                    field.name(),
-                    value.chars().take(60).collect::<String>(),
-                    type_name(field.data_type()),
-                    field.name(),
-                );
             }
+            decoder.decode(&[]).and_then(|_| decoder.flush())
+        };
+        let all = 0..schema.fields().len();
+        let Some(row) = first_wrong(rows, |rows| parsed(rows, &all).is_err()) else {
+            return "a value cannot be parsed".into();
+        };
+        let (line, _) = needed.rows[row];
+        let row = row..row + 1;
+        let text = text_of(&row);
+        if std::str::from_utf8(text).is_err() {
+            return format!("line {line} is not UTF-8");
         }
-        "a value cannot be parsed".into()
+        let column = first_wrong(all, |columns| parsed(&row, columns).is_err());
+        let error = column.map(|column| (column, parsed(&row, &(column..column + 1))));
+        let Some((column, Err(error))) = error else { return format!("line {line} cannot be parsed") };
+        let (field, text, error) = (schema.field(column), String::from_utf8_lossy(text), error.to_string());
+        let value = error.split_once("parsing value '").and_then(|(_, rest)| rest.split_once("' as type"));
+        let value = value.map_or(text.trim_end(), |(value, _)| value);
+        format!(
+            "line {line}: column `{}`: '{}' is not of type {}, which the first lines have; say what it is, such as \
+             --types '{} text'",
+            field.name(),
+            value.chars().take(60).collect::<String>(),
+            type_name(field.data_type()),
+            field.name(),
+        )
     }
 }
 

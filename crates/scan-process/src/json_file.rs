@@ -1,13 +1,14 @@
 //! JSON lines: an object a line, whose members are columns.
 
 use crate::input::{Fetched, Input};
-use crate::lines::{Pieces, carry, columns, last_line_end, sample};
-use crate::table::{BATCH_ROWS, Batches, Table};
+use crate::lines::{Pieces, carry, columns, first_wrong, last_line_end, sample};
+use crate::table::{Batches, Table, text_rows};
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_json::ReaderBuilder;
 use arrow_json::reader::infer_json_schema;
 use arrow_schema::{Field, Schema, SchemaRef};
 use diskside_scan::{ColumnType, Failure, FailureKind};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -33,19 +34,25 @@ impl JsonFile {
         let guessed = guessed.map_err(told)?.0;
         let mut fields: Vec<Field> = guessed.fields().iter().map(|field| field.as_ref().clone()).collect();
         // As they come in the text: the order of what was guessed is another each time.
-        fields.sort_by_cached_key(|field| (first_place(&text, field.name()), field.name().clone()));
+        let places = first_places(&text);
+        let place = |field: &Field| places.get(field.name().as_bytes()).copied().unwrap_or(usize::MAX);
+        fields.sort_by_cached_key(|field| (place(field), field.name().clone()));
         let schema = columns(input, fields, types)?;
         let pieces = Pieces::new(0, input.len());
         Ok(Self { schema, pieces, state: Mutex::new(State { carried: Vec::new(), line: 1 }) })
     }
 }
 
-/// Where a name stands first.
-fn first_place(text: &[u8], name: &str) -> usize {
-    let quoted = format!("\"{name}\"");
-    let mut found = memchr::memmem::find_iter(text, quoted.as_bytes());
-    let is_name = |at: &usize| text[at + quoted.len()..].trim_ascii_start().first() == Some(&b':');
-    found.find(is_name).unwrap_or(usize::MAX)
+/// Where each name stands first. One pass finds all: a line may have many thousands.
+fn first_places(text: &[u8]) -> HashMap<&[u8], usize> {
+    let (mut places, mut quotes) = (HashMap::new(), memchr::memchr_iter(b'"', text).peekable());
+    while let Some(open) = quotes.next() {
+        let Some(close) = quotes.peek() else { break };
+        if text[close + 1..].trim_ascii_start().first() == Some(&b':') {
+            places.entry(&text[open + 1..*close]).or_insert(open);
+        }
+    }
+    places
 }
 
 impl Table for JsonFile {
@@ -93,7 +100,7 @@ impl Table for JsonFile {
             let (batches, failed) = batches(&schema, &text[..end]);
             let failed = failed.map(|error| {
                 let first_row: usize = batches.iter().map(RecordBatch::num_rows).sum();
-                Err(first_wrong(&schema, &text[..end], first_row, first_line).unwrap_or(error))
+                Err(first_wrong_line(&schema, &text[..end], first_row, first_line).unwrap_or(error))
             });
             // No row goes out of a piece that has something wrong.
             let batches = if failed.is_some() { Vec::new() } else { batches };
@@ -104,7 +111,7 @@ impl Table for JsonFile {
 }
 
 fn reader(schema: &Arc<Schema>) -> ReaderBuilder {
-    ReaderBuilder::new(Arc::clone(schema)).with_batch_size(BATCH_ROWS).with_coerce_primitive(true)
+    ReaderBuilder::new(Arc::clone(schema)).with_batch_size(text_rows(schema)).with_coerce_primitive(true)
 }
 
 /// The rows of a text, up to what is wrong.
@@ -126,11 +133,16 @@ fn batches(schema: &Arc<Schema>, text: &[u8]) -> (Vec<RecordBatch>, Option<Strin
     (batches, failed)
 }
 
-/// The first line that is not right, behind so many rows.
-fn first_wrong(schema: &Arc<Schema>, text: &[u8], first_row: usize, first_line: u64) -> Option<String> {
-    let lines = text.split(|byte| *byte == b'\n').zip(first_line..).filter(|(line, _)| !line.trim_ascii().is_empty());
-    lines.skip(first_row).find_map(|(line, number)| {
-        let (_, failed) = batches(schema, line);
-        failed.map(|error| format!("line {number}: {error}"))
-    })
+/// The first line that is not right, behind so many rows. Halves are parsed again, not each line by itself: there may be thousands, of
+/// thousands of members.
+fn first_wrong_line(schema: &Arc<Schema>, text: &[u8], first_row: usize, first_line: u64) -> Option<String> {
+    let is_row = |(_, line): &(usize, &[u8])| !line.trim_ascii().is_empty();
+    let lines = text.split_inclusive(|byte| *byte == b'\n').enumerate().filter(is_row);
+    let lines: Vec<(usize, &[u8])> = lines.skip(first_row).take(text_rows(schema)).collect();
+    let failed = |range: &Range<usize>| {
+        let text: Vec<&[u8]> = lines[range.clone()].iter().map(|(_, line)| *line).collect();
+        batches(schema, &text.concat()).1
+    };
+    let wrong = first_wrong(0..lines.len(), |range| failed(range).is_some())?;
+    failed(&(wrong..wrong + 1)).map(|error| format!("line {}: {error}", first_line + lines[wrong].0 as u64))
 }

@@ -85,6 +85,16 @@ pub(crate) fn last_line_end(text: &[u8]) -> usize {
     memchr::memrchr(b'\n', text).map_or(0, |at| at + 1)
 }
 
+/// The first of some items that is wrong, if `is_wrong` says so of a range that it is in.
+pub(crate) fn first_wrong(items: Range<usize>, is_wrong: impl Fn(&Range<usize>) -> bool) -> Option<usize> {
+    let mut left = items;
+    while left.len() > 1 {
+        let half = left.start..left.start + left.len() / 2;
+        left = if is_wrong(&half) { half } else { half.end..left.end };
+    }
+    (left.len() == 1 && is_wrong(&left)).then_some(left.start)
+}
+
 /// The columns that were guessed, with the types that a plan wants.
 pub(crate) fn columns(
     input: &Input,

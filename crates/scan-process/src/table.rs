@@ -4,12 +4,20 @@ use crate::bloom::Lookup;
 use crate::condition::Condition;
 use crate::input::Fetched;
 use arrow_array::RecordBatch;
-use arrow_schema::{DataType, SchemaRef, TimeUnit};
+use arrow_schema::{DataType, Schema, SchemaRef, TimeUnit};
 use diskside_scan::ColumnType;
 use std::ops::Range;
 
 /// Rows that are decoded at a time.
 pub(crate) const BATCH_ROWS: usize = 32 << 10;
+
+/// Values of a text that are parsed at a time at most: parsers make room for all of a batch before the first.
+const BATCH_VALUES: usize = 1 << 20;
+
+/// Rows of a text that are parsed at a time.
+pub(crate) fn text_rows(schema: &Schema) -> usize {
+    (BATCH_VALUES / schema.flattened_fields().len().max(1)).clamp(1, BATCH_ROWS)
+}
 
 /// Batches of a group, or what is wrong with it.
 pub(crate) type Batches<'a> = Box<dyn Iterator<Item = Result<RecordBatch, String>> + 'a>;

@@ -157,7 +157,7 @@ impl Number {
             (Class::Exact(a, scale), Class::Exact(b, _), _) => {
                 (Class::Exact(wider(a, b), scale), left.bits.max(right.bits) + 1)
             }
-            _ => (Class::Float, 0),
+            _ => (Class::Float, left.bits.max(right.bits)),
         };
         Some(Self { value: Value::Computed(how, Box::new(left.value), Box::new(right.value)), class, bits })
     }
@@ -178,7 +178,8 @@ impl Number {
 
     fn floats(self) -> Self {
         let Class::Exact(_, scale) = self.class else { return self };
-        Self { value: Value::ToFloat(Box::new(self.value), scale), class: Class::Float, bits: 0 }
+        // Inside it is as exact as before, and each step is checked where it was.
+        Self { value: Value::ToFloat(Box::new(self.value), scale), class: Class::Float, bits: self.bits }
     }
 
     /// The values of these rows.
@@ -419,5 +420,18 @@ mod tests {
                 assert_eq!(numbers.unwrap().values.into_exact(2)[0], wanted, "{a} {how:?} {b}");
             }
         }
+    }
+
+    /// A product of whole numbers that was multiplied by a floating-point number wrapped around, and its sum was any number.
+    #[test]
+    fn a_product_without_room_is_an_error_also_where_it_becomes_a_floating_point_number() {
+        let columns: [ArrayRef; 1] = [Arc::new(Int64Array::from(vec![1 << 43]))];
+        let column = || Number::column(0, Class::Exact(Kind::Integer, 0), &DataType::Int64);
+        let times = |left, right| Number::computed(Arithmetic::Multiply, left, right).unwrap();
+        let square = || times(times(column(), column()), Number::float(1.5));
+        let Digits::Float(values) = square().numbers(&Rows::new(&columns, 1)).unwrap().values else { panic!() };
+        assert_eq!(values, [1.5 * 86_f64.exp2()]);
+        let cube = times(times(times(column(), column()), column()), Number::float(1.5));
+        assert!(cube.numbers(&Rows::new(&columns, 1)).is_err());
     }
 }

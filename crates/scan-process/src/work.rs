@@ -15,6 +15,8 @@ use diskside_scan::{Failure, FailureKind, Plan};
 
 /// Rows that are added to aggregates at a time.
 const ADDED_ROWS: usize = 4 << 10;
+/// The same of rows without columns.
+const COUNTED_ROWS: usize = 64 << 10;
 
 /// What is the same for all groups of a scan.
 pub(crate) struct Work {
@@ -128,8 +130,9 @@ impl Work {
         aggregation: &mut Aggregation,
     ) -> Result<usize, Failure> {
         let mut selected = 0;
-        for first in (0..rows).step_by(ADDED_ROWS) {
-            let count = ADDED_ROWS.min(rows - first);
+        let step = if columns.is_empty() { COUNTED_ROWS } else { ADDED_ROWS };
+        for first in (0..rows).step_by(step) {
+            let count = step.min(rows - first);
             let part = columns.iter().map(|column| column.slice(first, count)).collect();
             let (part, count) = self.filtered(filter, part, count)?;
             selected += count;

@@ -310,3 +310,40 @@ fn the_first_rows_of_an_order_are_those_of_all() {
     assert_eq!(unknown.kind, FailureKind::Plan);
     assert!(unknown.message.contains("no column `nothing` to be sorted by"), "{unknown:?}");
 }
+
+/// A file of a few MiB with thousands of columns took all of the memory, because parsers make room for a whole batch; and where a value
+/// was wrong, each value before it was parsed by itself, for minutes.
+#[test]
+fn a_text_of_very_many_columns_is_scanned_and_its_wrong_line_is_found() {
+    const COLUMNS: usize = 1500;
+    const ROWS: usize = 400;
+    let directory = tempfile::tempdir().unwrap();
+    let joined = |value: &dyn Fn(usize) -> String| (0..COLUMNS).map(value).collect::<Vec<_>>().join(",");
+    let csv = |last: &str| {
+        let last = |column| if column == COLUMNS - 1 { last.to_owned() } else { "1".into() };
+        format!(
+            "{}\n{}{}\n",
+            joined(&|column| format!("c{column}")),
+            (joined(&|_| "1".into()) + "\n").repeat(ROWS - 1),
+            joined(&last)
+        )
+    };
+    let json = |last: &str| {
+        let row = joined(&|column| format!("\"c{column}\": 1"));
+        format!("{{{row}}}\n{}{{\"c7\": {last}}}\n", "{}\n".repeat(ROWS - 2))
+    };
+    for (name, right, wrong) in [("wide.csv", csv("1"), csv("x")), ("wide.jsonl", json("1"), json("\"x\""))] {
+        let (found, _) = scan(&written(directory.path(), name, right), &Plan::default()).unwrap();
+        assert_eq!((found.num_rows(), found.num_columns()), (ROWS, COLUMNS), "{name}");
+        assert!(found.schema().field(1499).name() == "c1499", "{name}");
+        let plan = Plan { types: parse_types("c7 integer").unwrap(), ..Plan::default() };
+        let failure = failed(&written(directory.path(), name, wrong), &plan);
+        let line = if name == "wide.csv" { ROWS + 1 } else { ROWS };
+        assert!(failure.message.contains(&format!("line {line}: ")), "{failure}");
+        assert_eq!(
+            failure.message.contains("column `c1499`: 'x' is not of type integer"),
+            name == "wide.csv",
+            "{failure}"
+        );
+    }
+}

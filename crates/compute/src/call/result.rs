@@ -1,6 +1,6 @@
 //! A result on its way to the host: made as far as it is asked for, and a little more.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
@@ -55,12 +55,15 @@ impl<'a> ResultWriter<'a> {
         self.failure = Some(trailer);
         told
     }
-}
 
-impl Write for ResultWriter<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    /// Writes all bytes. Before it waits for the host it calls `waits` with how long it has waited, which says after how long to
+    /// call it again.
+    ///
+    /// # Errors
+    /// The host does not take them: see [`failure`](Self::failure).
+    pub(crate) fn write_while(&mut self, bytes: &[u8], waits: &mut dyn FnMut(Duration) -> Duration) -> io::Result<()> {
         if bytes.is_empty() {
-            return Ok(0);
+            return Ok(());
         }
         let ResultOf { tag, events, account, seat, control, len_max: most, until } = self.call;
         if self.sent + bytes.len() as u64 > most {
@@ -80,7 +83,8 @@ impl Write for ResultWriter<'_> {
             if is_short || unclaimed + bytes.len() as u64 <= RESULT_AHEAD {
                 break;
             }
-            if control.wait(seen, wait.piece(until)) {
+            let look = waits(began.elapsed());
+            if control.wait(seen, wait.piece(until).min(look)) {
                 wait.heard();
             } else if Instant::now() >= until {
                 let told = "the deadline passed before the host took the result";
@@ -90,9 +94,16 @@ impl Write for ResultWriter<'_> {
                 return Err(self.fail(trailer::simple(Outcome::Deadline, GIVEN_UP)));
             }
         }
-        let wait = RefCell::new(wait);
+        let (wait, waits) = (RefCell::new(wait), RefCell::new(waits));
         for part in bytes.chunks(PART_LEN) {
-            let is_unwanted = || control.cancel.is_cancelled() || wait.borrow_mut().is_over();
+            let was_asked = Cell::new(false);
+            let is_unwanted = || {
+                // It is asked before the first wait for room, and again behind each.
+                if was_asked.replace(true) {
+                    (*waits.borrow_mut())(began.elapsed());
+                }
+                control.cancel.is_cancelled() || wait.borrow_mut().is_over()
+            };
             let is_asked_for = || events.is_asked_for(tag);
             let held = account.hold_until(part.len() + PART_BYTES, until, is_unwanted, is_asked_for);
             let holding =
@@ -101,7 +112,13 @@ impl Write for ResultWriter<'_> {
             events.produced(tag, Piece::held(part.to_vec(), holding));
         }
         self.sending += began.elapsed();
-        Ok(bytes.len())
+        Ok(())
+    }
+}
+
+impl Write for ResultWriter<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.write_while(bytes, &mut |_| Duration::MAX).map(|()| bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {

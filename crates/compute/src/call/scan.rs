@@ -38,6 +38,10 @@ use diskside_export::FileSource;
 
 /// Memory of a scan, where its host may have so much.
 const MEMORY_LEN: u64 = 128 << 20;
+/// How long a scan computes while its host takes the result, where no other host wants to compute: a link is as fast as that.
+const AHEAD: Duration = Duration::from_millis(4);
+/// A host that asked for a turn so lately wants to compute.
+const LATELY: Duration = Duration::from_millis(10);
 /// The error number of a plan that does not fit its file.
 const EINVAL: i64 = 22;
 
@@ -239,17 +243,20 @@ impl ScanJob {
         let told = |error: ScanError| Box::new(self.failed(file, until, error));
         let started = self.plan.program.start(&start, descriptor.map_or(Source::Requests, Source::Descriptor));
         let mut scanning = started.map_err(told)?;
-        let mut stands = Stands::Computing;
+        let (mut stands, mut is_held) = (Stands::Computing, false);
         loop {
             let began = Instant::now();
             let mut event = None;
             let mut is_wanted = || !self.control.cancel.is_cancelled() && Instant::now() < until;
             // One that waits for a store computes nothing, and keeps no turn from others.
             if stands == Stands::Waiting {
+                if std::mem::take(&mut is_held) {
+                    scanning.resume();
+                }
                 event = Some(scanning.next(&mut is_wanted));
             } else {
                 // It computes only in its turns, whatever its threads do meanwhile.
-                let (scanning, is_held) = (&RefCell::new(&mut scanning), Cell::new(false));
+                let (scanning, is_held) = (&RefCell::new(&mut scanning), Cell::new(std::mem::take(&mut is_held)));
                 let mut wait = || {
                     scanning.borrow().hold();
                     is_held.set(true);
@@ -267,9 +274,20 @@ impl ScanJob {
                 });
             }
             measured.running += began.elapsed();
+            let mut waits = |waited: Duration| {
+                if !is_held && (waited >= AHEAD || self.others_compute()) {
+                    scanning.hold();
+                    is_held = true;
+                }
+                if is_held { Duration::MAX } else { AHEAD }
+            };
             let sent = match event.expect("a turn runs its work once").map_err(told)? {
-                // Waiting for the host takes no turn from others.
-                Event::Output(bytes) => writer.write_all(&bytes),
+                // Waiting for the host takes no turn from others. Without a turn the threads of the process stand still, too: a
+                // host that takes its result slowly would have them compute beyond its share.
+                Event::Output(bytes) => writer.write_while(&bytes, &mut waits),
+                Event::Waits if start.reads_by == ReadsBy::Descriptor => {
+                    return Err(told(ScanError::Garbage("it has the file, and waits for it")));
+                }
                 Event::Waits => {
                     stands = Stands::Waiting;
                     continue;
@@ -302,6 +320,13 @@ impl ScanJob {
                 stands = Stands::Computing;
             }
         }
+    }
+
+    /// Whether another host computes, or asked to just now.
+    fn others_compute(&self) -> bool {
+        let now = Instant::now();
+        let gate = &self.context.environment.gate;
+        gate.others_asked_since(self.context.host.id, now.checked_sub(LATELY).unwrap_or(now))
     }
 
     /// The turns of the process that computes for it.

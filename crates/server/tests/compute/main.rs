@@ -34,6 +34,7 @@ mod reads;
 mod refused;
 mod removed;
 mod rights;
+mod scans;
 mod standard;
 mod state;
 mod traversals;

@@ -1,0 +1,90 @@
+//! Scans, as far as the server does them: what starts the process, and gives it its turns.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::client::{Client, start};
+use crate::common::builder;
+use diskside_scan::{Plan, SCAN_PIND};
+use diskside_server::config::ExportSpec;
+use diskside_wire::file::{FileFlags, FileHandle};
+use diskside_wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest};
+
+/// Tells of two pieces of result, each of which is as long as is made before a host asks, and then computes without end.
+const COMPUTES: &str = r"#!/bin/sh
+command -p head -c 1 >/dev/null
+for piece in 1 2; do
+    printf '\021\0\0\0\0\0\020\0'
+    command -p head -c 1048576 /dev/zero
+done
+while :; do :; done
+";
+const NAME: &str = "endless-scan";
+/// Tells a process that it is the server, with that program.
+const VARIABLE: &str = "DISKSIDE_TEST_SCANS";
+
+/// While a host did not read the result of its scan, the process computed without a turn: many scans whose results were read slowly had
+/// all processors, however small the share of their host.
+#[test]
+fn a_scan_whose_host_reads_slowly_stands_still() {
+    if std::env::var_os(VARIABLE).is_some() {
+        return read_slowly();
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let program = directory.path().join(NAME);
+    std::fs::write(&program, COMPUTES).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    // The program is found by a variable, which a process with threads does not change.
+    let mut inside = Command::new(std::env::current_exe().unwrap());
+    inside.args(["--exact", "scans::a_scan_whose_host_reads_slowly_stands_still"]);
+    inside.env(VARIABLE, "1").env("DISKSIDE_SCAN", &program);
+    let output = inside.output().unwrap();
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && told.contains("1 passed"), "{told}");
+}
+
+fn read_slowly() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("table"), "a,b\n").unwrap();
+    let running = start(builder().export(ExportSpec::new("data", directory.path())));
+    let mut client = Client::connect(&running);
+    let file = client.open("data/table", FileFlags::READ);
+    let tag = client.tag();
+    client.send(tag, &scan(file)).ok();
+    // Between its turns it stands still for a moment, too.
+    let looks = || (0..50).inspect(|_| sleep(Duration::from_millis(1)));
+    until("it stands still", || looks().all(|_| state() == Some('T')));
+    for read in 0..8 {
+        client.receive(tag, read * (256 << 10), 256 << 10, 10_000);
+    }
+    until("it has its turn", || state() == Some('R'));
+}
+
+fn scan(file: FileHandle) -> FunctionRequest {
+    let source = Endpoint { generation: file.generation, ..Endpoint::whole(EndpointKind::File(file.id)) };
+    let args = Plan::default().to_bytes();
+    FunctionRequest { args, sources: vec![source], ..FunctionRequest::new(FunctionKind::Read, SCAN_PIND) }
+}
+
+/// The kernel's letter for whether the process runs, sleeps or is stopped.
+fn state() -> Option<char> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let of_scan =
+        processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok()).find_map(|stat| {
+            let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+            let mut fields = rest.split(' ');
+            let (state, parent) = (fields.next()?.chars().next()?, fields.next()?.parse::<u32>().ok()?);
+            (name == NAME && parent == std::process::id()).then_some(state)
+        });
+    of_scan
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(20);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}: {:?}", state());
+        sleep(Duration::from_millis(1));
+    }
+}
