@@ -9,4 +9,4 @@ mod find;
 mod program;
 
 pub use confine::{Limits, MayMakeCode, confine, confine_but_for_code};
-pub use program::Program;
+pub use program::{Program, set_process_name};

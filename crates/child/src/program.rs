@@ -1,6 +1,7 @@
 //! The program of a child, as it was when it was found.
 
 use crate::find::find;
+use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
@@ -50,6 +51,12 @@ impl Program {
         command.arg0(&self.path).env_clear().current_dir("/");
         command
     }
+}
+
+/// Names the process where processes are listed. One that a [`Program`] started has the number of a descriptor for a name until then.
+pub fn set_process_name(name: &CStr) {
+    // It works without.
+    let _ = rustix::thread::set_name(name);
 }
 
 /// Both name the same place.

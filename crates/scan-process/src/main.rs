@@ -61,6 +61,7 @@ use std::process::ExitCode;
 const FORMAT_MEMORY_LEN: u64 = 4 << 30;
 
 fn main() -> ExitCode {
+    diskside_child::set_process_name(c"diskside-scan");
     let args: Vec<String> = std::env::args().skip(1).collect();
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         [] => serve(),

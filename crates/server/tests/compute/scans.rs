@@ -71,14 +71,13 @@ fn scan(file: FileHandle) -> FunctionRequest {
 /// The kernel's letter for whether the process runs, sleeps or is stopped.
 fn state() -> Option<char> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
-    let of_scan =
-        processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok()).find_map(|stat| {
-            let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
-            let mut fields = rest.split(' ');
-            let (state, parent) = (fields.next()?.chars().next()?, fields.next()?.parse::<u32>().ok()?);
-            (name == NAME && parent == std::process::id()).then_some(state)
-        });
-    of_scan
+    let mut lines = processes.filter_map(|process| std::fs::read_to_string(process.path().join("stat")).ok());
+    lines.find_map(|stat| {
+        let (name, rest) = stat.split_once('(')?.1.rsplit_once(") ")?;
+        let mut fields = rest.split(' ');
+        let (state, parent) = (fields.next()?.chars().next()?, fields.next()?.parse::<u32>().ok()?);
+        (name == NAME && parent == std::process::id()).then_some(state)
+    })
 }
 
 fn until(what: &str, is_so: impl Fn() -> bool) {

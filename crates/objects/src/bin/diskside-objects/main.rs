@@ -21,6 +21,7 @@ use crate::backend::Backend;
 const AHEAD: usize = 128;
 
 fn main() -> ExitCode {
+    diskside_child::set_process_name(c"diskside-objects");
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

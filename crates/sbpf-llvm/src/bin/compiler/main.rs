@@ -20,6 +20,7 @@ use std::io::{Read, Write};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    diskside_child::set_process_name(c"diskside-llvm");
     match run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(message) => {
