@@ -52,7 +52,12 @@ impl ParquetFile {
             b"PARE" => {
                 return Err(input.failure(FailureKind::Unsupported, "it is encrypted, which a scan does not read"));
             }
-            _ => return Err(damaged(input, "it is not a Parquet file: it does not end with PAR1")),
+            _ => {
+                return Err(damaged(
+                    input,
+                    "it is not a Parquet file: it does not end with PAR1. Say what another file is: --input csv, jsonl or arrow",
+                ));
+            }
         }
         let footer_len = u64::from(u32::from_le_bytes(footer_len.try_into().expect("four bytes")));
         if footer_len > FOOTER_LEN_MAX || footer_len + END_LEN > len {

@@ -89,9 +89,14 @@ impl Plan {
         let columns = from.list(COLUMNS_MAX, Reader::text)?;
         let filter = from.option(|from| from.expression(0))?;
         let aggregates = from.list(COLUMNS_MAX, Reader::aggregate)?;
-        let by = from.list(GROUP_KEYS_MAX, Reader::text)?;
-        let order =
-            from.list(GROUP_KEYS_MAX, |from| Ok(Order { column: from.text()?, is_descending: from.flag()? }))?;
+        let by = from.list(COLUMNS_MAX, Reader::text)?;
+        if by.len() > GROUP_KEYS_MAX {
+            return Err(from.wrong("rows are grouped by at most 8 columns"));
+        }
+        let order = from.list(COLUMNS_MAX, |from| Ok(Order { column: from.text()?, is_descending: from.flag()? }))?;
+        if order.len() > GROUP_KEYS_MAX {
+            return Err(from.wrong("rows are sorted by at most 8 columns"));
+        }
         let limit = from.option(|from| from.take().map(u64::from_le_bytes))?;
         let compression = match from.u8()? {
             0 => Compression::None,

@@ -188,6 +188,11 @@ impl<'a> Parser<'a> {
         found
     }
 
+    /// Whether one of these symbols is behind the next token.
+    fn is_followed_by(&self, symbols: &[&str]) -> bool {
+        matches!(self.tokens.get(self.at + 1), Some((_, Token::Symbol(found))) if symbols.contains(found))
+    }
+
     fn expect(&mut self, symbol: &'static str) -> Result<(), TextError> {
         if self.skip(&Token::Symbol(symbol)) { Ok(()) } else { Err(self.wrong(format!("expected `{symbol}`"))) }
     }
@@ -276,6 +281,9 @@ impl<'a> Parser<'a> {
         };
         self.at += 1;
         self.expect("(")?;
+        if self.is_word("distinct") && !self.is_followed_by(&[")"]) {
+            return Err(self.wrong("distinct values are not aggregated: group by the column, and count the groups"));
+        }
         let counts_rows = kind == AggregateKind::Count && self.skip(&Token::Symbol("*"));
         let input = if counts_rows { None } else { Some(self.bounded()?) };
         self.expect(")")?;
@@ -429,10 +437,16 @@ impl<'a> Parser<'a> {
                 Literal::Number { digits: if negative { -digits } else { digits }, scale }
             }
             Token::Float(value) => Literal::Float(if negative { -value } else { value }),
+            Token::Word(name) | Token::Quoted(name) if negative => {
+                return Err(self.wrong(format!("`-` stands before numbers alone: write 0 - {name}")));
+            }
             _ if negative => return Err(self.wrong("expected a number")),
             Token::Text(text) => Literal::Text(text),
             Token::Word(word) => match self.word(&word)? {
                 Some(literal) => literal,
+                None if self.is_followed_by(&["("]) => {
+                    return Err(self.wrong(format!("a condition has no functions, such as `{word}`")));
+                }
                 None => {
                     self.at += 1;
                     return Ok(Expression::Column(word));
@@ -551,10 +565,16 @@ mod tests {
             ("a = 'x", "a text has no closing quote, at `'x`"),
             ("a = date '1994-02-30'", "a date is 'YYYY-MM-DD', at `date '1994-02-30'`"),
             ("a ; b", "unknown character, at `; b`"),
+            ("a / 2 > 3", "a scan does not divide: multiply the other side, or by 0.5, at `/ 2 > 3`"),
+            ("upper(a) = 'X'", "a condition has no functions, such as `upper`, at `upper(a) = 'X'`"),
+            ("-a > 1", "`-` stands before numbers alone: write 0 - a, at `a > 1`"),
             ("(a = 1", "expected `)`, at `the end`"),
         ] {
             assert_eq!(parse_filter(text).unwrap_err().to_string(), told, "{text}");
         }
+        let distinct = parse_aggregates("count(distinct a)").unwrap_err().what;
+        assert_eq!(distinct, "distinct values are not aggregated: group by the column, and count the groups");
+        assert!(parse_aggregates("count(distinct), sum(distinct)").is_ok(), "it may be a column");
         assert_eq!(parse_aggregates("median(a)").unwrap_err().what, "expected sum, count, min, max or avg");
     }
 

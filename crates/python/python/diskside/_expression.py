@@ -55,7 +55,7 @@ _TEXTS: dict[str, tuple[Callable[[Any, str], Any], str, str]] = {
     "ends_with": (pyarrow.compute.ends_with, "%", ""),
 }
 #: Types of which values are the same ones in a type of another width or unit.
-_ALIKE = (_is_narrow_integer, pyarrow.types.is_timestamp, pyarrow.types.is_string)
+_ALIKE: tuple[Callable[[pyarrow.DataType], bool], ...] = (_is_narrow_integer, pyarrow.types.is_timestamp, pyarrow.types.is_string)
 #: Values of a list that are said to a server.
 _AMONG_MAX = 1000
 #: How deep a filter is read.

@@ -42,7 +42,10 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, TextError> {
             (Token::Word(rest[..len].into()), len)
         } else {
             let symbol = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol));
-            let symbol = symbol.ok_or_else(|| wrong("unknown character"))?;
+            let symbol = symbol.ok_or_else(|| match first {
+                '/' => wrong("a scan does not divide: multiply the other side, or by 0.5"),
+                _ => wrong("unknown character"),
+            })?;
             (Token::Symbol(symbol), symbol.len())
         };
         found.push((at, token));
