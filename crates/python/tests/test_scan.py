@@ -111,6 +111,18 @@ def test_auto_compares_the_bytes_of_rows_with_those_of_columns(session: diskside
     assert place("bytes.csv", ["a"]) == "device"
 
 
+def test_auto_takes_no_samples_of_a_small_file(session: diskside.Session, path: Path) -> None:
+    """No test told whether samples were taken of files whose scan takes as long as one: each such scan was three."""
+    for name, rows, is_small in (("small.parquet", 20_000, True), ("not-small.parquet", 40_000, False)):
+        # Eight bytes a row: 160 kB, and 320 kB, with 256 KiB between them.
+        numbers = numpy.random.default_rng(3).integers(0, 1 << 62, rows)
+        pq.write_table(pa.table({"n": numbers}), path.with_name(name), use_dictionary=False, compression="none")
+        scan = session.scan(name, ["n"], where="n > 5")
+        assert scan.arrow().num_rows == rows
+        assert (scan.report["why"] == "the file is small") == is_small, scan.report
+        assert scan.report["place"] == "device" or not is_small
+
+
 def test_what_takes_arrow_streams_takes_a_scan(session: diskside.Session) -> None:
     scan = session.scan("t.parquet", ["n", "price"], where="n >= 3990")
     assert scan.polars().equals(pl.DataFrame(scan))
