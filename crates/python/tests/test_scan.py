@@ -111,6 +111,18 @@ def test_auto_compares_the_bytes_of_rows_with_those_of_columns(session: diskside
     assert place("bytes.csv", ["a"]) == "device"
 
 
+def test_auto_takes_no_samples_of_a_small_file(session: diskside.Session, path: Path) -> None:
+    """No test told whether samples were taken of files whose scan takes as long as one: each such scan was three."""
+    for name, rows, is_small in (("small.parquet", 20_000, True), ("not-small.parquet", 40_000, False)):
+        # Eight bytes a row: 160 kB, and 320 kB, with 256 KiB between them.
+        numbers = numpy.random.default_rng(3).integers(0, 1 << 62, rows)
+        pq.write_table(pa.table({"n": numbers}), path.with_name(name), use_dictionary=False, compression="none")
+        scan = session.scan(name, ["n"], where="n > 5")
+        assert scan.arrow().num_rows == rows
+        assert (scan.report["why"] == "the file is small") == is_small, scan.report
+        assert scan.report["place"] == "device" or not is_small
+
+
 def test_what_takes_arrow_streams_takes_a_scan(session: diskside.Session) -> None:
     scan = session.scan("t.parquet", ["n", "price"], where="n >= 3990")
     assert scan.polars().equals(pl.DataFrame(scan))
@@ -358,11 +370,11 @@ def test_a_pipe_is_not_an_empty_table() -> None:
 
 
 def test_a_filter_that_is_not_pushed_reads_the_columns_that_it_names(session: diskside.Session, path: Path, scans: list[dict[str, Any]]) -> None:
-    """All columns came for a list of values that is too long to be shown: 72 MB for a table of 100 columns."""
+    """All columns came for a list of values that was too long to be understood: 72 MB for a table of 100 columns."""
     t = diskside.pyarrow.dataset("t.parquet", session=session)
-    t.to_table(columns=["day"], filter=pc.field("n").isin(list(range(0, 400, 3))))
+    t.to_table(columns=["day"], filter=pc.field("n").isin(list(range(0, 4000, 3))))
     assert scans[-1]["columns"] == ["n", "day"] and scans[-1]["where"] is None
-    t.count_rows(filter=pc.field("n").isin(list(range(0, 400, 3))))
+    t.count_rows(filter=pc.field("n").isin(list(range(0, 4000, 3))))
     assert scans[-1]["columns"] == ["n"]
     t.to_table(columns=["day"], filter=pc.match_substring(pc.field("word"), "50%"))
     assert scans[-1]["columns"] == ["day"] and scans[-1]["where"] == "\"word\" like '%50\\%%'"

@@ -219,6 +219,23 @@ def test_a_column_may_have_any_name_of_python(session: diskside.Session, directo
     assert session.scan("names.pq", "name", input="parquet", function=odd).arrow()["name"].to_pylist() == [7]
 
 
+def test_a_column_of_another_type_is_told_in_words_of_python(session: diskside.Session, words: pa.Table) -> None:
+    """It was told how a structure of C has it, which someone who writes Python never sees."""
+
+    def some(out, columns):  # type: ignore[no-untyped-def]
+        for row in range(out.size):
+            out[row] = 1
+
+    for columns, told in [
+        ({"n": "i4"}, 'in Python "i8"'),
+        ({"price": "i4"}, r'in Python "decimal\(2\)"'),
+        ({"text": "f8"}, 'in Python "text" or "dictionary"'),
+        ({"word": "text"}, r'in Python "word__valid": "u1"'),
+    ]:
+        with pytest.raises(diskside.DisksideError, match=told):
+            session.scan("words.pq", input="parquet", function=diskside.function(some, columns=columns, select=True)).arrow()
+
+
 def test_wrong_functions_in_python_are_refused() -> None:
     def function(out, columns):  # type: ignore[no-untyped-def]
         out[0] = columns.other[0]

@@ -98,7 +98,7 @@ def test_a_version_that_was_is_scanned(lake: Path, session: diskside.Session) ->
     for place in ("sales", at):
         for version, rows in [(0, 100), (3, 400), (7, 800), (9, 1000), (12, 1300), (13, 3), (None, 3)]:
             assert session.scan_delta(place, aggregate="count(*)", version=version).arrow().to_pydict() == {"count(*)": [rows]}
-        with pytest.raises(diskside.UsageError, match="(?i)version"):
+        with pytest.raises(diskside.UsageError, match="there is no version 14 of the table: the last one is 13"):
             session.scan_delta(place, version=14)
     assert session.scan_delta(DeltaTable(at, version=2)).arrow().num_rows == 300
     kept = session.scan_delta("sales")

@@ -155,7 +155,7 @@ impl CsvFile {
         let value = error.split_once("parsing value '").and_then(|(_, rest)| rest.split_once("' as type"));
         let value = value.map_or(text.trim_end(), |(value, _)| value);
         format!(
-            "line {line}: column `{}`: '{}' is not of type {}, which the first lines have; say what it is, such as \
+            "line {line}: column `{}`: '{}' is not of type {}, which the first lines or the given types say; say what it is, such as \
              --types '{} text'",
             field.name(),
             value.chars().take(60).collect::<String>(),

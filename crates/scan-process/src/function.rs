@@ -150,7 +150,7 @@ impl Function {
             if array.null_count() > 0 && !fields.iter().any(says_nulls) {
                 return Err(refused(&format_args!(
                     "column `{column}` has NULL, and {} has no member that says in which rows: add `const __u8 \
-                     *{column}__valid;`, or leave these rows out (--where '{column} is not null')",
+                     *{column}__valid;` (in Python \"{column}__valid\": \"u1\"), or leave these rows out (--where '{column} is not null')",
                     self.name
                 )));
             }
@@ -222,13 +222,35 @@ fn value_of(data_type: &DataType) -> Option<(ArgType, &'static str)> {
 /// How a member for a column is declared.
 fn declared(data_type: &DataType) -> String {
     match value_of(data_type) {
-        Some((_, of)) => format!("it is `{of} *`"),
-        None if is_text(data_type) => "it is `struct ds_utf8` or `struct ds_dict`".into(),
+        Some((_, of)) => format!("it is `{of} *`, in Python \"{}\"", in_python(data_type, of)),
+        None if is_text(data_type) => {
+            "it is `struct ds_utf8` or `struct ds_dict`, in Python \"text\" or \"dictionary\"".into()
+        }
         None if matches!(data_type, DataType::Decimal128(..) | DataType::Decimal256(..)) => {
             "a function takes decimals of at most 18 digits".into()
         }
         None => "a function takes numbers, dates, times, booleans and texts".into(),
     }
+}
+
+/// What `columns=` of a function in Python says of it.
+fn in_python(data_type: &DataType, in_c: &str) -> String {
+    if let Some(scale) = scale_of(data_type) {
+        return format!("decimal({scale})");
+    }
+    let kind = match in_c.trim_start_matches("const ") {
+        "float" => "f4",
+        "double" => "f8",
+        "__s8" => "i1",
+        "__u8" => "u1",
+        "__s16" => "i2",
+        "__u16" => "u2",
+        "__s32" => "i4",
+        "__u32" => "u4",
+        "__u64" => "u8",
+        _ => "i8",
+    };
+    kind.into()
 }
 
 fn scale_of(data_type: &DataType) -> Option<u8> {

@@ -4,7 +4,7 @@ use crate::condition::Condition;
 use crate::input::Input;
 use crate::scan::Place;
 use crate::work::Work;
-use diskside_scan::{Failure, Report};
+use diskside_scan::{Failure, FailureKind, Report};
 
 /// So much of the memory is for indexes of pages, which take some times as much once they are decoded.
 const INDEXES_PART: u64 = 64;
@@ -22,6 +22,7 @@ impl Choice<'_> {
     pub(crate) fn wanted(&self, input: &mut Input, report: &mut Report) -> Result<Vec<usize>, Failure> {
         let (file, part) = (&*self.work.file, self.work.plan.part);
         let last = u64::from(part.first) + u64::from(part.count);
+        self.refuse_beyond(last)?;
         let mut wanted = Vec::new();
         (report.row_groups, report.file_len) = (file.groups() as u64, input.len());
         for (group, is_ruled_out) in self.ruled_out(input)?.into_iter().enumerate() {
@@ -40,6 +41,19 @@ impl Choice<'_> {
         }
         self.place.leave();
         Ok(wanted)
+    }
+
+    /// A part that is said to have an end has all its groups: what was cut in silence was taken for the whole.
+    fn refuse_beyond(&self, last: u64) -> Result<(), Failure> {
+        let (work, count) = (self.work, self.work.file.groups() as u64);
+        // A part of one group is asked of a file without any, too, to learn what its rows are like.
+        if work.plan.part.count == u32::MAX || last <= count.max(1) {
+            return Ok(());
+        }
+        let (group, first) = (work.file.group_name(), work.plan.part.first);
+        let message =
+            format!("{}: {group}s {first}..{last} are not all there: it has {count}, counted from 0", work.name);
+        Err(Failure { kind: FailureKind::Plan, message })
     }
 
     /// For each group whether it is known to have no row that is wanted. Filters of those of the part are read, all at one time.

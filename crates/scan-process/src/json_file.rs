@@ -30,7 +30,10 @@ impl JsonFile {
     pub(crate) fn open(input: &mut Input, types: &[(String, ColumnType)]) -> Result<Self, Failure> {
         let text = sample(input, last_line_end)?;
         let guessed = infer_json_schema(&text[..], None);
-        let told = |error| input.failure(FailureKind::File, format!("its first lines are not JSON objects: {error}"));
+        let told = |error| {
+            let line = first_no_object(&text).map_or(String::new(), |line| format!("line {line}: "));
+            input.failure(FailureKind::File, format!("its first lines are not JSON objects: {line}{error}"))
+        };
         let guessed = guessed.map_err(told)?.0;
         let mut fields: Vec<Field> = guessed.fields().iter().map(|field| field.as_ref().clone()).collect();
         // As they come in the text: the order of what was guessed is another each time.
@@ -41,6 +44,13 @@ impl JsonFile {
         let pieces = Pieces::new(0, input.len());
         Ok(Self { schema, pieces, state: Mutex::new(State { carried: Vec::new(), line: 1 }) })
     }
+}
+
+/// The first line of which no columns can be guessed.
+fn first_no_object(text: &[u8]) -> Option<usize> {
+    let mut lines = text.split(|byte| *byte == b'\n').zip(1..);
+    let wrong = lines.find(|(line, _)| !line.trim_ascii().is_empty() && infer_json_schema(*line, None).is_err());
+    wrong.map(|(_, number)| number)
 }
 
 /// Where each name stands first. One pass finds all: a line may have many thousands.

@@ -98,6 +98,18 @@ fn type_of(
     })
 }
 
+fn not_aggregated(aggregate: &Aggregate, schema: &Schema) -> String {
+    let of = match aggregate.kind {
+        AggregateKind::Min | AggregateKind::Max => "numbers, dates, timestamps and texts",
+        _ => "numbers",
+    };
+    let found = match &aggregate.input {
+        Some(Expression::Column(name)) => format!(": column `{name}` is of type {}", type_of_column(schema, name)),
+        _ => String::new(),
+    };
+    format!("`{}` is not of {of}{found}", aggregate.name)
+}
+
 /// The type of a column in a result.
 pub(crate) fn type_of_column(schema: &Schema, name: &str) -> DataType {
     schema.field_with_name(name).map_or(DataType::Null, |field| outgoing(field.data_type()))
@@ -129,7 +141,7 @@ impl Sum {
             _ => None,
         };
         let Some((data_type, state)) = type_of(aggregate.kind, &input, column, |slot| binder.class(slot)) else {
-            return Err(binder.wrong(format!("`{}` is not of numbers", aggregate.name)));
+            return Err(binder.wrong(not_aggregated(aggregate, schema)));
         };
         let name = aggregate.name.clone();
         Ok(Self { kind: aggregate.kind, name, input, data_type, counts: Vec::new(), state, counted: None })

@@ -127,6 +127,11 @@ fn parts_of_a_text_make_the_whole() {
         assert_eq!(all, count);
         let (first, rest) = (integers(&part(0, 1), 0)[0].unwrap(), integers(&part(1, u32::MAX), 0)[0].unwrap());
         assert!(first > 0 && rest > 0 && first + rest == count, "{first} and {rest}");
+        let groups = whole.1.row_groups as u32;
+        // It was cut, in silence, to what is there.
+        let beyond = failed(&file, &Plan { part: Part { first: 1, count: groups }, ..sums("count(*)") });
+        let told = format!("pieces 1..{} are not all there: it has {groups}, counted from 0", groups + 1);
+        assert!(beyond.kind == FailureKind::Plan && beyond.message.contains(&told), "{beyond:?}");
     }
 }
 
@@ -166,7 +171,8 @@ fn what_is_wrong_with_a_text_is_told_with_its_line() {
         ("late.csv", &late, "line 140002: column `a`: 'x' is not of type integer"),
         ("open.csv", "a,b\n1,\"2\n3,4\n", "line 2: a quote is not closed"),
         ("empty.csv", "", "it is empty"),
-        ("few.jsonl", "{\"a\": 1}\n\n{\"a\": x}\n", "its first lines are not JSON objects"),
+        ("few.jsonl", "{\"a\": 1}\n\n{\"a\": x}\n", "its first lines are not JSON objects: line 3: "),
+        ("plain.txt", "a,b\n1,2\n3,4\n5,6\n", "Say what another file is: --input csv, jsonl or arrow"),
         ("array.jsonl", "[1, 2]\n", "its first lines are not JSON objects"),
     ] {
         let failure = failed(&whole(name, text), &sums("sum(a)"));
@@ -177,6 +183,19 @@ fn what_is_wrong_with_a_text_is_told_with_its_line() {
     let wrong = failed(&whole("late.jsonl", &format!("{lines}{{\"a\": \"x\"}}\n")), &sums("sum(a)"));
     assert!(wrong.message.contains("line 60001: "), "{wrong:?}");
     let known = whole("known.csv", "a,b\n1,2\n");
+    let flags = failed(&whole("flags.csv", "a\ntrue\n"), &sums("min(a)"));
+    assert!(
+        flags
+            .message
+            .contains("`min(a)` is not of numbers, dates, timestamps and texts: column `a` is of type Boolean"),
+        "{flags:?}"
+    );
+    // No line said it: the caller did.
+    let typed = failed(
+        &whole("typed.csv", "a,b\nx,2\n"),
+        &Plan { types: parse_types("a integer").unwrap(), ..Plan::default() },
+    );
+    assert!(typed.message.contains("which the first lines or the given types say"), "{typed:?}");
     let unknown = failed(&known, &Plan { types: parse_types("c date").unwrap(), ..Plan::default() });
     assert_eq!(
         (unknown.kind, &*unknown.message),

@@ -335,3 +335,27 @@ impl Comparison {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_text_files_say_their_formats() {
+        let csv = |delimiter| Some(Format::Csv { delimiter, has_header: true });
+        for (name, format) in [
+            ("a.csv", csv(b',')),
+            ("dir.tsv/a.CSV", csv(b',')),
+            ("a.b.tsv", csv(b'\t')),
+            (".jsonl", Some(Format::JsonLines)),
+            ("a.NdJson", Some(Format::JsonLines)),
+            ("csv", None),
+            ("a.csv.gz", None),
+            ("a.parquet", None),
+            ("a.json", None),
+            ("a.", None),
+        ] {
+            assert_eq!(Format::of_text(name), format, "{name}");
+        }
+    }
+}

@@ -188,6 +188,11 @@ impl<'a> Parser<'a> {
         found
     }
 
+    /// Whether one of these symbols is behind the next token.
+    fn is_followed_by(&self, symbols: &[&str]) -> bool {
+        matches!(self.tokens.get(self.at + 1), Some((_, Token::Symbol(found))) if symbols.contains(found))
+    }
+
     fn expect(&mut self, symbol: &'static str) -> Result<(), TextError> {
         if self.skip(&Token::Symbol(symbol)) { Ok(()) } else { Err(self.wrong(format!("expected `{symbol}`"))) }
     }
@@ -276,8 +281,7 @@ impl<'a> Parser<'a> {
         };
         self.at += 1;
         self.expect("(")?;
-        if self.is_word("distinct") && self.tokens.get(self.at + 1).is_some_and(|(_, next)| *next != Token::Symbol(")"))
-        {
+        if self.is_word("distinct") && !self.is_followed_by(&[")"]) {
             return Err(
                 self.wrong("there is no DISTINCT: group the rows by the column, which gives one row for each value")
             );
@@ -443,7 +447,7 @@ impl<'a> Parser<'a> {
             Token::Text(text) => Literal::Text(text),
             Token::Word(word) => match self.word(&word)? {
                 Some(literal) => literal,
-                None if self.tokens.get(self.at + 1).is_some_and(|(_, next)| *next == Token::Symbol("(")) => {
+                None if self.is_followed_by(&["("]) => {
                     return Err(self.wrong(format!("`{word}` is a function: a scan computes with +, - and * alone")));
                 }
                 None => {

@@ -210,7 +210,6 @@ impl Scan {
             None => session.scan_files(&files, &plan, &options, out),
         };
         let scanned = run(scan, job, destination.as_ref())?;
-        files::check_row_groups(self.row_groups, &scanned)?;
         files::check_versions(&session, &locations, &self.versions)?;
         if let Some(out) = destination {
             out.publish().map_err(|error| Failure::Environment(format!("cannot write {error}")))?;

@@ -31,6 +31,9 @@ class Column:
         kind = field.type
         self.is_float = types.is_floating(kind)
         self.is_boolean = types.is_boolean(kind)
+        #: Whole numbers up to this one, and down to its negative, are floating-point numbers of the column's width, too.
+        self._whole_max = 1 << 24 if types.is_float32(kind) else 1 << 53
+        self._has_zone = types.is_timestamp(kind) and kind.tz is not None
         if types.is_integer(kind):
             self._takes: tuple[type, ...] = (int,)
         elif types.is_decimal(kind):
@@ -41,7 +44,7 @@ class Column:
             self._takes = (str,)
         elif types.is_date32(kind):
             self._takes = (datetime.date,)
-        elif types.is_timestamp(kind) and kind.tz is None and kind.unit != "ns":
+        elif types.is_timestamp(kind) and kind.unit != "ns":
             self._takes = (datetime.datetime,)
         else:
             self._takes = ()
@@ -71,7 +74,7 @@ class Column:
                 raise NotPushed("not finite")
             return f"{value:e}" if float(f"{value:e}") == value else f"{value:.17e}"
         if isinstance(value, int) and self.is_float:
-            if abs(value) > 1 << 53:
+            if abs(value) > self._whole_max:
                 raise NotPushed("a number that no float is")
             return str(value)
         if isinstance(value, (int, Decimal)):
@@ -79,9 +82,20 @@ class Column:
         if isinstance(value, str):
             return _text(value)
         if isinstance(value, datetime.datetime):
-            return f"timestamp '{value:%Y-%m-%d %H:%M:%S.%f}'" if value.year >= 1000 else _never()
+            return self._moment(value)
         assert isinstance(value, datetime.date)
         return f"date '{value.isoformat()}'"
+
+    def _moment(self, value: datetime.datetime) -> str:
+        # An instant is compared with an instant, which a scan keeps as UTC, and a time on a wall clock with such a time.
+        if (value.utcoffset() is not None) != self._has_zone:
+            raise NotPushed("a time with a zone, and one without")
+        # A zone may move the first and the last days there are beyond them.
+        if not 1000 <= value.year < datetime.MAXYEAR:
+            raise NotPushed("a year with fewer than four digits, or the last one")
+        if self._has_zone:
+            value = value.astimezone(datetime.timezone.utc)
+        return f"timestamp '{value:%Y-%m-%d %H:%M:%S.%f}'"
 
 
 def _exact(value: Decimal) -> str:
@@ -95,10 +109,6 @@ def _text(value: str) -> str:
     if "\0" in value:
         raise NotPushed("a text with a NUL")
     return "'" + value.replace("'", "''") + "'"
-
-
-def _never() -> str:
-    raise NotPushed("a year with fewer than four digits")
 
 
 def all_of(conditions: list[str]) -> str | None:

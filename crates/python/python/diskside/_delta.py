@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 import urllib.parse
@@ -14,8 +15,6 @@ from ._tables import TableFiles, absolute, below, kind_of, local_path, plain_sch
 from .errors import UsageError
 
 if TYPE_CHECKING:
-    import os
-
     import pyarrow as pa
     from deltalake import DeltaTable
 
@@ -59,7 +58,15 @@ def delta_files(
     except deltalake.exceptions.TableNotFoundError:
         raise UsageError(f"{place}: it is no table of Delta Lake: there is no _delta_log with a commit in it") from None
     except deltalake.exceptions.DeltaError as error:
+        if version is not None and version > (last := _last_version(session, place)):
+            raise UsageError(f"{place}: there is no version {version} of the table: the last one is {last}") from None
         raise UsageError(f"{place}: {error}") from None
+
+
+def _last_version(session: Session, table: str) -> int:
+    directory = local_path(table)
+    names = session.ls(f"{table.rstrip('/')}/_delta_log") if directory is None else os.listdir(Path(directory) / "_delta_log")
+    return max(int(known[1]) for name in names if (known := _IN_LOG.fullmatch(name)))
 
 
 def _root(session: Session, of_table: str, given: str | os.PathLike[str] | None) -> str:

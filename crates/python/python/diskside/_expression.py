@@ -1,14 +1,13 @@
 """Filters of pyarrow as conditions of scans.
 
-pyarrow shows what a filter is made of only as text, which says nothing of types and cannot tell a name from a value. So the text
-is read as what it may mean, a filter is made of that, and only if the two are equal is the meaning taken.
+pyarrow shows what a filter is made of only as text, which says nothing of types and cannot tell a name from a value; its pickled form
+has the values with their types. So the text is read as what it may mean, with those values, a filter is made of that, and only if the two
+are equal is the meaning taken.
 """
 
 from __future__ import annotations
 
-import datetime
 import re
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow
@@ -25,10 +24,21 @@ _TOKEN = re.compile(
         (?P<text>"(?:[^"\\]|\\.)*")
       | (?P<sign>==|!=|<=|>=|<|>)
       | (?P<mark>[()\[\]{},:=])
-      | (?P<word>[^\s()\[\]{},:="<>!]+(?:\ \d\d:\d\d:\d\d(?:\.\d+)?)?)
+      | (?P<word>[^\s()\[\]{},:="<>!]+(?:\ \d\d:\d\d:\d\d(?:\.\d+)?Z?)?)
     )""",
     re.VERBOSE,
 )
+
+
+def _is_narrow_integer(kind: pyarrow.DataType) -> bool:
+    """Whether pyarrow compares it with any other integer by value."""
+    return bool(pyarrow.types.is_integer(kind) and not pyarrow.types.is_uint64(kind))
+
+
+def _zone(kind: pyarrow.DataType) -> str | None:
+    return kind.tz if pyarrow.types.is_timestamp(kind) else None
+
+
 _SIGNS = {"==": "=", "!=": "<>", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
 _EXPRESSIONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": lambda a, b: a == b,
@@ -44,6 +54,10 @@ _TEXTS: dict[str, tuple[Callable[[Any, str], Any], str, str]] = {
     "starts_with": (pyarrow.compute.starts_with, "", "%"),
     "ends_with": (pyarrow.compute.ends_with, "%", ""),
 }
+#: Types of which values are the same ones in a type of another width or unit.
+_ALIKE: tuple[Callable[[pyarrow.DataType], bool], ...] = (_is_narrow_integer, pyarrow.types.is_timestamp, pyarrow.types.is_string)
+#: Values of a list that are said to a server.
+_AMONG_MAX = 1000
 #: How deep a filter is read.
 _DEPTH_MAX = 40
 
@@ -61,12 +75,12 @@ def condition(filter: Any, schema: pyarrow.Schema) -> str:
     :raises NotPushed: it has something that a scan does not do, or that is not understood.
     """
     try:
-        reader = _Reader(str(filter), schema)
+        reader = _Reader(str(filter), _values_of(filter), schema)
         meaning = reader.part(0)
         reader.end()
         if not meaning.expression.equals(filter):
             raise NotPushed("it means something else")
-    except (KeyError, IndexError, ValueError, ArithmeticError, pyarrow.ArrowException) as error:
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError, pyarrow.ArrowException) as error:
         raise NotPushed(str(error)) from None
     return meaning.text
 
@@ -80,9 +94,24 @@ def columns_of(filter: Any, schema: pyarrow.Schema) -> list[str]:
     return [name for name in schema.names if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text)]
 
 
+def _values_of(filter: Any) -> list[Any]:
+    """The values of a filter, in the order of its text: one that is compared as a scalar, a list as an array."""
+    _, (pickled, *_) = filter.__reduce__()
+    values: list[Any] = []
+    for column in pyarrow.ipc.open_file(pickled).read_all().columns:
+        value = column[0]
+        if not pyarrow.types.is_struct(value.type):
+            values.append(value)
+        # Options of a function, of which those of is_in have values.
+        elif value.type.get_field_index("value_set") >= 0:
+            values.append(value["value_set"].values)
+    return values
+
+
 class _Reader:
-    def __init__(self, text: str, schema: pyarrow.Schema) -> None:
+    def __init__(self, text: str, values: list[Any], schema: pyarrow.Schema) -> None:
         self._schema = schema
+        self._values = iter(values)
         self._tokens: list[str] = []
         at = 0
         text = text.rstrip()
@@ -122,11 +151,16 @@ class _Reader:
 
     def _pair(self, depth: int) -> _Meaning:
         if self._tokens[self._at + 1] in _SIGNS:
-            name, sign, value = self._next(), self._next(), self._next()
+            name, sign, _ = self._next(), self._next(), self._next()
             self._expect(")")
-            column, scalar = self._column(name), self._scalar(name, value)
+            column, scalar = self._column(name), self._value()
+            value = scalar.as_py()
+            if type(value) is int and value < 0 and pyarrow.types.is_uint64(self._schema.field(name).type):
+                raise NotPushed("pyarrow compares as 64 bits with a sign")
+            if _zone(scalar.type) != _zone(self._schema.field(name).type):
+                raise NotPushed("pyarrow compares no times of two zones")
             expression = _EXPRESSIONS[sign](pyarrow.dataset.field(name), pyarrow.compute.scalar(scalar))
-            return _Meaning(expression, column.compared(_SIGNS[sign], scalar.as_py()))
+            return _Meaning(expression, column.compared(_SIGNS[sign], value))
         left, how, right = self.part(depth + 1), self._next(), self.part(depth + 1)
         self._expect(")")
         if how == "and":
@@ -157,7 +191,7 @@ class _Reader:
             (expression, before, after), text = _TEXTS[name], self._pattern()
             return _Meaning(expression(field, text), column.like(before, text, after))
         if name == "is_in":
-            values = self._values(of)
+            values = self._among(of)
             return _Meaning(field.isin(values), column.among(values.to_pylist()))
         raise NotPushed(f"{name} is not done")
 
@@ -166,8 +200,9 @@ class _Reader:
         self._expect("is_valid", "(")
         of = self._next()
         self._expect(")", ",", "is_in", "(", of)
-        field, column, values = pyarrow.dataset.field(of), self._column(of), self._values(of)
+        field, column, values = pyarrow.dataset.field(of), self._column(of), self._among(of)
         self._expect(",", "null", "[", "bool", "]", ")")
+        self._value()
         expression = pyarrow.compute.if_else(field.is_valid(), field.isin(values), pyarrow.scalar(None, pyarrow.bool_()))
         return _Meaning(expression, column.among(values.to_pylist()))
 
@@ -177,40 +212,24 @@ class _Reader:
         self._expect(",", "ignore_case", "=", "false", "}", ")")
         return re.sub(r"\\(.)", r"\1", text[1:-1])
 
-    def _values(self, of: str) -> pyarrow.Array:
-        """Those of is_in; long lists are shown with a gap, and so are not understood."""
+    def _among(self, of: str) -> pyarrow.Array:
+        """The values of is_in."""
         self._expect(",", "{", "value_set", "=")
-        while self._next() != "[":
+        while self._next() != "null_matching_behavior":
             pass
-        values = []
-        while (token := self._next()) != "]":
-            if token != ",":
-                values.append(self._scalar(of, token))
-        self._expect(",", "null_matching_behavior", "=", "MATCH", "}", ")")
-        if not values or any(not value.is_valid for value in values):
-            raise NotPushed("NULL among values")
-        return pyarrow.array([value.as_py() for value in values], self._schema.field(of).type)
+        self._expect("=", "MATCH", "}", ")")
+        values, kind = self._value(), self._schema.field(of).type
+        if values.null_count or not 0 < len(values) <= _AMONG_MAX:
+            raise NotPushed("NULL among values, or too many")
+        # Others pyarrow casts to the type of the column, and may round them, or refuses them.
+        if _zone(values.type) != _zone(kind) or values.type != kind and not any(all(holds(one) for one in (values.type, kind)) for holds in _ALIKE):
+            raise NotPushed("values of another type")
+        return values
+
+    def _value(self) -> Any:
+        return next(self._values, pyarrow.scalar(None))
 
     def _column(self, name: str) -> Column:
         if self._schema.get_field_index(name) < 0:
             raise NotPushed(f"{name} is no column")
         return Column(self._schema.field(name))
-
-    def _scalar(self, name: str, token: str) -> pyarrow.Scalar:
-        """A value as a column has it."""
-        types, kind = pyarrow.types, self._schema.field(name).type
-        if token.startswith('"'):
-            return pyarrow.scalar(re.sub(r"\\(.)", r"\1", token[1:-1]), kind)
-        if types.is_boolean(kind):
-            return pyarrow.scalar({"true": True, "false": False}[token], kind)
-        if types.is_integer(kind):
-            return pyarrow.scalar(int(token), kind)
-        if types.is_decimal(kind):
-            return pyarrow.scalar(Decimal(token), kind)
-        if types.is_floating(kind):
-            return pyarrow.scalar(float(token), kind)
-        if types.is_date(kind):
-            return pyarrow.scalar(datetime.date.fromisoformat(token), kind)
-        if types.is_timestamp(kind):
-            return pyarrow.scalar(datetime.datetime.fromisoformat(token), kind)
-        raise NotPushed(f"{kind} is not compared")

@@ -180,20 +180,24 @@ def _compared(name: str, sign: str, literal: Any, schema: pa.Schema) -> str:
     # For Polars NaN equals itself, and is above all other numbers; for a scan it is unequal to all.
     if column.is_float and sign in (">", ">="):
         raise NotPushed("NaN")
-    return column.compared(sign, _value(literal))
+    return column.compared(sign, _value(literal, schema.field(name).type))
 
 
 def _between(name: str, first: Any, last: Any, closed: str, schema: pa.Schema) -> str:
     low, high = {"Both": (">=", "<="), "Left": (">=", "<"), "Right": (">", "<="), "None": (">", "<")}[closed]
     column = Column(schema.field(name))
+    kind = schema.field(name).type
     # NaN is below no number, so it is not between two.
-    return f"({column.compared(low, _value(first))}) and ({column.compared(high, _value(last))})"
+    return f"({column.compared(low, _value(first, kind))}) and ({column.compared(high, _value(last, kind))})"
 
 
 def _among(name: str, stream: bytes, schema: pa.Schema) -> str:
     import polars
 
-    values = polars.read_ipc_stream(stream).to_series().to_list()
+    series = polars.read_ipc_stream(stream).to_series()
+    if getattr(getattr(series.dtype, "inner", series.dtype), "time_zone", None) != getattr(schema.field(name).type, "tz", None):
+        raise NotPushed("another zone")
+    values = series.to_list()
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
     # With None among them it matters what is said of NULL.
@@ -211,7 +215,7 @@ def _like(column: Column, text: str, how: Any) -> str:
     raise NotPushed("not understood")
 
 
-def _value(literal: Any) -> object:
+def _value(literal: Any, compared_with: pa.DataType) -> object:
     match literal:
         case {"Dyn": {"Int": int(value)}}:
             return value
@@ -223,9 +227,12 @@ def _value(literal: Any) -> object:
             return (_EPOCH + datetime.timedelta(days)).date()
         case {"Scalar": {"Decimal": [int(digits), int(_), int(scale)]}}:
             return Decimal((int(digits < 0), tuple(map(int, str(abs(digits)))), -scale))
-        case {"Scalar": {"Datetime": [int(count), unit, None]}}:
+        case {"Scalar": {"Datetime": [int(count), unit, zone]}}:
+            # Polars refuses to compare those of two zones.
+            if (None if zone is None else zone["inner"]) != getattr(compared_with, "tz", None):
+                raise NotPushed("another zone")
             micros = {"Milliseconds": count * 1000, "Microseconds": count}[unit]
-            return _EPOCH + datetime.timedelta(microseconds=micros)
+            return (_EPOCH if zone is None else _EPOCH.replace(tzinfo=datetime.timezone.utc)) + datetime.timedelta(microseconds=micros)
         case {"Scalar": dict(one)} if len(one) == 1:
             ((kind, value),) = one.items()
             if kind in _NUMBERS:

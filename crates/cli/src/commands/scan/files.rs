@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::output;
 use diskside::Location;
 use diskside::scan::Part;
-use diskside::session::{OpenMode, ScanFiles, Scanned, Session, SessionError};
+use diskside::session::{OpenMode, ScanFiles, Session, SessionError};
 use serde_json::json;
 use std::os::unix::fs::MetadataExt as _;
 
@@ -49,17 +49,6 @@ pub(super) fn parse_row_groups(text: &str) -> Result<Part, String> {
     match end.checked_sub(first) {
         Some(count) if count > 0 => Ok(Part { first, count }),
         _ => Err(format!("`{text}` has no row group")),
-    }
-}
-
-/// Fails if the file ends before the part that was wanted. A file without rows may have no row group.
-pub(super) fn check_row_groups(wanted: Option<Part>, scanned: &Scanned) -> Result<(), Failure> {
-    let there = scanned.report.row_groups;
-    match wanted.map(|part| u64::from(part.first) + u64::from(part.count)) {
-        Some(end) if end > there.max(1) => Err(Failure::Usage(format!(
-            "--row-groups: the file has {there} row groups, and those before {end} were wanted"
-        ))),
-        _ => Ok(()),
     }
 }
 
