@@ -266,11 +266,24 @@ impl ScanJob {
                     if is_held.take() {
                         scanning.resume();
                     }
-                    let granted = match stands {
-                        Stands::Asking => scanning.grant(u32::try_from(1 + turns.idle()).unwrap_or(u32::MAX)),
-                        _ => Ok(()),
+                    let mut is_asked = stands == Stands::Asking;
+                    let mut next = || loop {
+                        if is_asked {
+                            scanning.grant(u32::try_from(1 + turns.idle()).unwrap_or(u32::MAX))?;
+                        }
+                        let heard = scanning.next_in_turn(&mut is_wanted, &mut || turns.pause())?;
+                        is_asked = matches!(heard, Event::Turn);
+                        if !is_asked {
+                            return Ok(heard);
+                        }
+                        // It keeps its permit unless others want it: given back and taken again, it would be one more.
+                        if self.context.environment.gate.is_wanted() {
+                            scanning.hold();
+                            turns.pause();
+                            scanning.resume();
+                        }
                     };
-                    event = Some(granted.and_then(|()| scanning.next_in_turn(&mut is_wanted, &mut || turns.pause())));
+                    event = Some(next());
                 });
             }
             measured.running += began.elapsed();

@@ -177,13 +177,18 @@ impl Gate {
         held.helpers
     }
 
+    /// Whether somebody may have to go before a thread that has a permit.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0 || self.is_overdrawn.load(Ordering::Relaxed)
+    }
+
     /// If the turn of the calling thread is over and it is somebody else's, gives its permit away and waits for another;
     /// says whether it did. Without a permit it does nothing, nor is one waited for that is not wanted any more.
     pub(crate) fn pass_on(&self, turn: &Turn) -> bool {
-        if self.waiting.load(Ordering::Relaxed) == 0 && !self.is_overdrawn.load(Ordering::Relaxed) {
+        if !self.is_wanted() {
             return false;
         }
-        let waiting = {
+        let (waiting, helpers) = {
             let mut state = self.lock();
             let Some(held) = state.count_turn() else { return false };
             if state.busy() > self.permits {
@@ -200,9 +205,14 @@ impl Gate {
                 state.held.remove(&std::thread::current().id());
                 self.grant(&mut state, &next);
             }
-            self.queue(&mut state, held.host, held.cpu_share, held.class)
+            (self.queue(&mut state, held.host, held.cpu_share, held.class), held.helpers)
         };
-        self.wait(&waiting, turn);
+        if self.wait(&waiting, turn)
+            && let Some(held) = self.lock().held.get_mut(&std::thread::current().id())
+        {
+            // They compute again, too, until it asks for others, and are counted.
+            held.helpers = helpers;
+        }
         true
     }
 
