@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import engines_nfs
 from namespaces import HOST, TARGET, Namespaces
 
 PORT, HTTP_PORT = 4426, 4427
@@ -56,7 +57,7 @@ class Stage:
             self.processes = stack
             self.serve()
             self.serve_http()
-            self.missing["nfs"] = no_nfs()
+            self.serve_nfs()
             self.processes = stack.pop_all()
         return self
 
@@ -101,6 +102,29 @@ class Stage:
             time.sleep(0.02)
         self.servers["http"] = server.pid
 
+    def serve_nfs(self):
+        why = engines_nfs.lacking() or (None if self.link else "its server needs a network of its own, for its ports")
+        if why:
+            self.missing["nfs"] = why
+            return
+        said = self.directory / "nfs.log"
+        with open(said, "wb") as log:
+            server = self.start(TARGET, engines_nfs.server_of(self.directory, self.data), stdout=log, stderr=log)
+        # The first of its processes waits for the others, whatever it is told.
+        self.processes.callback(server.kill)
+        until = time.monotonic() + 20
+        while not is_listened_to(server.pid, engines_nfs.PORT):
+            if server.poll() is not None or time.monotonic() > until:
+                own = self.directory / "ganesha.log"
+                sys.exit(f"bench: NFS-Ganesha does not start:\n{said.read_text()}{own.read_text() if own.exists() else ''}")
+            time.sleep(0.02)
+        # Not all file systems can be exported: an overlay cannot.
+        probe = self.link.inside(HOST, [sys.executable, "-B", HERE / "engines_nfs.py", self.address, self.data])
+        done = subprocess.run(list(map(str, probe)), stderr=subprocess.PIPE, text=True)
+        if done.returncode:
+            self.missing["nfs"] = done.stderr.strip()
+        self.servers["nfs"] = server.pid
+
     def clients(self, engine, way, count):
         return [Client(self, engine, way, number) for number in range(count)]
 
@@ -129,7 +153,7 @@ class Client:
 
     def __init__(self, stage, engine, way, number):
         wanted = {"engine": engine, "way": way, "server": f"{stage.address}:{PORT}", "http": f"http://{stage.address}:{HTTP_PORT}"}
-        wanted |= {"mount": None, "cache": str(stage.directory / f"cache-{engine}-{way}-{number}")}
+        wanted |= {"mount": str(stage.data), "cache": str(stage.directory / f"cache-{engine}-{way}-{number}")}
         command = [stage.python, "-B", HERE / "engines_ways.py", json.dumps(wanted)]
         self.process = stage.start(HOST, command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.name = f"{engine} {way}"
@@ -149,17 +173,9 @@ class Client:
         self.process.stdout.close()
 
 
-def no_nfs():
-    """Why no files are mounted by NFS here."""
-    systems = {line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines()}
-    if "nfs4" not in systems:
-        return "this kernel has no NFS client: /proc/filesystems has no nfs4"
-    return "not done by this benchmark, although this kernel has an NFS client"
-
-
 def is_listened_to(process, port):
     """Whether a process of that network listens at the port."""
-    lines = Path(f"/proc/{process}/net/tcp").read_text().splitlines()[1:]
+    lines = [line for kind in ("tcp", "tcp6") for line in Path(f"/proc/{process}/net/{kind}").read_text().splitlines()[1:]]
     return any(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "0A" for line in lines)
 
 

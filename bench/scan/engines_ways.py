@@ -12,6 +12,7 @@ import traceback
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+import engines_nfs  # noqa: E402
 from engines_queries import QUERIES  # noqa: E402
 
 #: In the order of the report.
@@ -22,9 +23,9 @@ WAYS = {
     "first": "the engine over copies in fsspec's filecache, which is empty before each run",
     "again": "the engine over the copies in fsspec's filecache, which the query finds there",
     "http": "the engine over HTTP ranges of nginx: its own reader, if it has one, or fsspec's",
-    "nfs": "the engine over files that are mounted by NFS",
+    "nfs": "the engine over a file system for fsspec that reads by NFS, as libnfs does",
 }
-LOCAL = ["first", "again", "nfs"]
+LOCAL = ["first", "again"]
 CSV = "csv"
 
 
@@ -49,6 +50,7 @@ class Client:
     def __init__(self, engine, way, server, http, mount, cache):
         self.engine, self.way = engine, way
         self.server, self.http, self.mount, self.cache = server, http, mount, Path(cache)
+        self.address = server.rpartition(":")[0]
         self.opened = []
 
     def prepare(self):
@@ -153,12 +155,14 @@ class Client:
         if self.way == "http":
             return f"{self.http}/{table}.{kind}"
         if self.way in LOCAL:
-            return f"{self.mount if self.way == 'nfs' else self.cache}/{table}.{kind}"
+            return f"{self.cache}/{table}.{kind}"
+        if self.way == "nfs":
+            return f"nfs://{self.address}/{table}.{kind}"
         return f"diskside://{self.server}/data/{table}.{kind}"
 
     def path(self, table, kind):
         """As a file system for fsspec has it."""
-        return self.url(table, kind).removeprefix("diskside://")
+        return self.url(table, kind).removeprefix("diskside://").removeprefix("nfs://")
 
     def files(self, own=False):
         """The file system for fsspec; None: the engine opens files by itself, or by its `own` reader of HTTP."""
@@ -166,6 +170,8 @@ class Client:
             return None
         if self.way == "http":
             return over_http()
+        if self.way == "nfs":
+            return engines_nfs.files_of(self.address, self.mount)
         from diskside.filesystem import DisksideFileSystem
 
         return DisksideFileSystem(session=self.session(), skip_instance_cache=True)
