@@ -69,6 +69,7 @@ bench: ## Measure everything that is claimed to be fast beside what one would us
 	@bench/python/run
 	@bench/scan/run
 	@bench/scan/spark
+	@scripts/setup --for nfs
 	@bench/scan/engines
 
 clean: ## Remove everything that was built or fetched

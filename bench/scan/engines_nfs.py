@@ -52,7 +52,7 @@ def lacking():
         ctypes.CDLL(LIBRARY)
     except OSError:
         missing.append(LIBRARY)
-    return f"{' and '.join(missing)} not installed: run scripts/setup --for bench" if missing else None
+    return f"{' and '.join(missing)} not installed: run scripts/setup --for nfs" if missing else None
 
 
 def server_of(directory, data):
