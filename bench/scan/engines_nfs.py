@@ -36,6 +36,7 @@ EXPORT {{
 """
 #: The port mapper finds its socket in a /run of their own, so the machine's hears nothing of this server.
 START = """
+PATH=$PATH:/usr/sbin:/sbin
 mount -t tmpfs none /run && mkdir /run/rpcbind /run/ganesha || exit 1
 rpcbind -f -w &
 tries=0
