@@ -27,6 +27,8 @@ const SMALL_LEN: u64 = 256 << 10;
 const SAMPLE_ROWS: u64 = 4096;
 /// Rows that a server decodes in a turn.
 pub(super) const TURN_ROWS: u64 = 32 << 10;
+/// A scan of fewer row groups takes a time that says nothing of the rest.
+const MEASURED_ROW_GROUPS: u32 = 4;
 /// Row groups of a file that was scanned by another process, whose measurements are known.
 const ROW_GROUPS_GUESS: u64 = 16;
 /// Sizes of scans that a session remembers.
@@ -163,16 +165,17 @@ impl Scan<'_> {
         let side = decision.plan.side()?;
         let probe = decision.probe.map(|_| {
             // Another one each time: some may be ruled out by statistics.
-            let first = known.requests % size.row_groups.max(1);
-            Part { first: u32::try_from(first).unwrap_or(0), count: 1 }
+            let at = known.requests % size.row_groups.max(1);
+            let first = self.plan.part.first.saturating_add(u32::try_from(at).unwrap_or(0));
+            Part { first, count: 1 }
         });
         Some(Choice { side, why: decision.to_string(), probe })
     }
 
-    /// The first rows of a file, or a part of it, take a time that says nothing of the rest.
+    /// The first rows of a file, or few of its row groups, take a time that says nothing of the rest.
     fn is_measured(&self) -> bool {
-        let is_whole = self.plan.part == Part::default();
-        is_whole && (self.plan.limit.is_none() || !self.plan.order.is_empty() || self.plan.aggregates())
+        let are_many = self.plan.part.count >= MEASURED_ROW_GROUPS;
+        are_many && (self.plan.limit.is_none() || !self.plan.order.is_empty() || self.plan.aggregates())
     }
 
     /// Takes note of what a scan took, or a part of one: `part` is its share of the whole.
@@ -191,7 +194,8 @@ impl Scan<'_> {
         }
         dispatcher.observe_among(pair, &observation, at_once);
         drop(dispatcher);
-        let (needed_bytes, row_groups, rows) = (report.needed_len, report.row_groups, report.rows_read);
+        let row_groups = report.row_groups.min(self.plan.part.count.into());
+        let (needed_bytes, rows) = (report.needed_len, report.rows_read);
         let mut sizes = self.session().lock_sizes();
         if sizes.len() >= SIZES_MAX {
             sizes.clear();
