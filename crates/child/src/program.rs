@@ -4,19 +4,29 @@ use crate::find::find;
 use std::ffi::CStr;
 use std::fs::File;
 use std::io::Read as _;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-/// A program that is started now and then. Another file that takes its name is not started: both ends of a pipe are of one
-/// version, and who may start this file alone, by Landlock, may start it as long as he runs.
+/// The first descriptor behind the standard ones.
+const FIRST_DESCRIPTOR: i32 = 3;
+
+/// A program that is started now and then: always the file that was found, also when another one takes its name. So both ends of a
+/// pipe are of one version, and a server that Landlock lets start this file alone can start it until its end.
 #[derive(Clone, Debug)]
 pub struct Program {
     path: PathBuf,
     /// `None`: it could not be opened, or is a script, whose interpreter opens it by its name.
-    opened: Option<Arc<File>>,
+    opened: Option<Arc<Opened>>,
+}
+
+#[derive(Debug)]
+struct Opened {
+    descriptor: OwnedFd,
+    /// Its device and its number there.
+    identity: (u64, u64),
 }
 
 impl Program {
@@ -44,10 +54,12 @@ impl Program {
     /// Starts it in an empty environment, at the root of the file system.
     #[must_use]
     pub fn command(&self) -> Command {
-        let mut command = match &self.opened {
-            Some(file) => Command::new(format!("/proc/self/fd/{}", file.as_raw_fd())),
-            None => Command::new(&self.path),
-        };
+        // A process that became a daemon may have closed all descriptors, and opened others.
+        let mut command =
+            match self.opened.as_ref().filter(|opened| identity(&opened.descriptor) == Some(opened.identity)) {
+                Some(opened) => Command::new(link(&opened.descriptor)),
+                None => Command::new(&self.path),
+            };
         command.arg0(&self.path).env_clear().current_dir("/");
         command
     }
@@ -69,12 +81,23 @@ impl PartialEq for Program {
 impl Eq for Program {}
 
 /// Without `/proc` it is started by its name.
-fn open(path: &Path) -> Option<File> {
+fn open(path: &Path) -> Option<Opened> {
     let mut file = File::open(path).ok()?;
     let mut magic = [0; 4];
     file.read_exact(&mut magic).ok()?;
-    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
-    (&magic == b"\x7fELF" && Path::new(&link).exists()).then_some(file)
+    // Where a process has no standard descriptors, a file takes their place, and pipes take it from the file in the child.
+    let descriptor = rustix::io::fcntl_dupfd_cloexec(&file, FIRST_DESCRIPTOR).ok()?;
+    let identity = identity(&descriptor)?;
+    let is_program = &magic == b"\x7fELF" && Path::new(&link(&descriptor)).exists();
+    is_program.then_some(Opened { descriptor, identity })
+}
+
+fn link(descriptor: &OwnedFd) -> String {
+    format!("/proc/self/fd/{}", descriptor.as_raw_fd())
+}
+
+fn identity(descriptor: &OwnedFd) -> Option<(u64, u64)> {
+    rustix::fs::fstat(descriptor).ok().map(|status| (status.st_dev, status.st_ino))
 }
 
 #[cfg(test)]
