@@ -45,11 +45,13 @@ pub(in crate::session) struct Choice {
     pub(super) probe: Option<Part>,
 }
 
-/// How much a scan has to do, by the last one that was alike.
+/// How much a scan has to do, by the last one that was alike: of a file, or of a part of it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session) struct Size {
-    needed_bytes: u64,
+    /// Of the file.
     row_groups: u64,
+    /// Of a row group, as a mean.
+    needed_bytes: u64,
     rows: u64,
 }
 
@@ -149,27 +151,36 @@ impl Scan<'_> {
         let known = session.lock_dispatcher().learnt(pair)?;
         let longest = known.observations.iter().map(|seen| seen.len_bytes).max()?;
         let of_session = session.lock_sizes().get(&pair).copied();
-        let size = of_session.unwrap_or(Size { needed_bytes: longest, row_groups: ROW_GROUPS_GUESS, rows: TURN_ROWS });
-        let part_len_bytes = size.needed_bytes / size.row_groups.max(1);
-        let request = Request { part_len_bytes, ..Request::read(size.needed_bytes) };
+        let guessed = || ROW_GROUPS_GUESS.min(self.plan.part.count.into()).max(1);
+        let row_groups = of_session.map_or_else(guessed, |size| self.row_groups(size.row_groups));
+        let guess = Size { row_groups, needed_bytes: longest / row_groups, rows: TURN_ROWS };
+        let size = of_session.unwrap_or(guess);
+        let (needed_bytes, rows) = (size.needed_bytes * row_groups, size.rows * row_groups);
+        let request = Request { part_len_bytes: size.needed_bytes, ..Request::read(needed_bytes) };
         let conditions = Conditions {
             round_trip_s: link.round_trip_s(),
             device_waiting: link.waiting(),
             device_running: link.at_once(Side::Device),
             host_running: link.at_once(Side::Host),
             device_turn_s: link.turn_s(),
-            turn_len_bytes: size.needed_bytes * TURN_ROWS / size.rows.max(TURN_ROWS),
+            turn_len_bytes: needed_bytes * TURN_ROWS / rows.max(TURN_ROWS),
             ..Conditions::default()
         };
         let decision = session.lock_dispatcher().decide(pair, &request, &conditions);
         let side = decision.plan.side()?;
         let probe = decision.probe.map(|_| {
             // Another one each time: some may be ruled out by statistics.
-            let at = known.requests % size.row_groups.max(1);
+            let at = known.requests % row_groups;
             let first = self.plan.part.first.saturating_add(u32::try_from(at).unwrap_or(0));
             Part { first, count: 1 }
         });
         Some(Choice { side, why: decision.to_string(), probe })
+    }
+
+    /// How many of a file's row groups the scan is of.
+    fn row_groups(&self, of_file: u64) -> u64 {
+        let part = self.plan.part;
+        of_file.saturating_sub(part.first.into()).min(part.count.into()).max(1)
     }
 
     /// The first rows of a file, or few of its row groups, take a time that says nothing of the rest.
@@ -194,8 +205,9 @@ impl Scan<'_> {
         }
         dispatcher.observe_among(pair, &observation, at_once);
         drop(dispatcher);
-        let row_groups = report.row_groups.min(self.plan.part.count.into());
-        let (needed_bytes, rows) = (report.needed_len, report.rows_read);
+        let scanned = self.row_groups(report.row_groups);
+        let (row_groups, needed_bytes, rows) =
+            (report.row_groups, report.needed_len / scanned, report.rows_read / scanned);
         let mut sizes = self.session().lock_sizes();
         if sizes.len() >= SIZES_MAX {
             sizes.clear();
