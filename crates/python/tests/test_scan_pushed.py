@@ -124,6 +124,8 @@ AMONG = [
     ("u8", [3, 255, 300], True),
     ("ms", CLOCKS[:2], True),
     ("utc", INSTANTS[:3:2], True),
+    # In UTC it has three digits: it was an error of the condition.
+    ("berlin", [datetime.datetime(1000, 1, 1, tzinfo=BERLIN)], False),
     # pyarrow casts it to an integer of 32 bits.
     ("i32", [2.0, 3.0], False),
     ("i32", list(range(1001)), False),

@@ -90,11 +90,13 @@ class Column:
         # An instant is compared with an instant, which a scan keeps as UTC, and a time on a wall clock with such a time.
         if (value.utcoffset() is not None) != self._has_zone:
             raise NotPushed("a time with a zone, and one without")
-        # A zone may move the first and the last days there are beyond them.
-        if not 1000 <= value.year < datetime.MAXYEAR:
-            raise NotPushed("a year with fewer than four digits, or the last one")
         if self._has_zone:
+            # A zone may move the first and the last days there are beyond them.
+            if not datetime.MINYEAR < value.year < datetime.MAXYEAR:
+                raise NotPushed("the first year that there is, or the last one")
             value = value.astimezone(datetime.timezone.utc)
+        if value.year < 1000:
+            raise NotPushed("a year with fewer than four digits")
         return f"timestamp '{value:%Y-%m-%d %H:%M:%S.%f}'"
 
 
