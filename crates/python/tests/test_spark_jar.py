@@ -299,6 +299,15 @@ def test_a_filtered_table_prunes_the_one_that_it_is_joined_with(spark: SparkSess
         assert "dynamicpruning" not in plan(narrow) and narrow.count() == 200
         wide = spark.sql("select f.value from scanned_facts f join scanned_kinds k on f.number = k.number where k.kind = 3 and f.day < date '2020-01-21'")
         assert "dynamicpruning" in plan(wide) and wide.count() == 600
+        # Keys whose characters have several bytes are as long as their bytes: a command failed with "Argument list too long".
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "200000")
+        wide = pa.table({"key": [chr(0x4E00 + row % 3500) * 12 for row in range(7000)], "value": range(7000)})
+        pq.write_table(wide, directory / "wide.parquet")
+        pq.write_table(wide.slice(0, 3500), directory / "keys.parquet")
+        for table in ["wide", "keys"]:
+            spark.read.format("diskside").load(f"{url}/{table}.parquet").createOrReplaceTempView(table)
+        assert spark.sql("select count(*) from wide join keys on wide.key = keys.key where keys.value >= 0").collect()[0][0] == 7000
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "20000")
         # A table in two places of a plan has the keys in one of them.
         twice = "select a.value from NAME_facts a join NAME_kinds k on a.number = k.number where k.kind = 3 union all select value from NAME_facts where value < 7"
         assert rows(spark.sql(twice.replace("NAME", "scanned"))) == rows(spark.sql(twice.replace("NAME", "plain")))

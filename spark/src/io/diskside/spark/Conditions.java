@@ -1,5 +1,6 @@
 package io.diskside.spark;
 
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -38,7 +39,12 @@ final class Conditions {
 
     /** The condition as text; empty: a scan does not do it. */
     Optional<String> of(Predicate predicate) {
-        return of(predicate, 0).filter(text -> text.length() <= TEXT_LEN_MAX);
+        return of(predicate, 0).filter(text -> lengthOf(text) <= TEXT_LEN_MAX);
+    }
+
+    /** Bytes of a text in the word of a command. */
+    static int lengthOf(String text) {
+        return text.getBytes(StandardCharsets.UTF_8).length;
     }
 
     /** Predicates on the keys of a join, which are known since its other side was read; empty: there is none that a scan does. */
@@ -47,8 +53,8 @@ final class Conditions {
         int length = 0;
         for (Predicate predicate : predicates) {
             Optional<String> text = predicate.name().equals("IN") ? among(predicate.children(), Integer.MAX_VALUE) : Optional.empty();
-            if (text.isPresent() && length + text.get().length() <= KEYS_LEN_MAX) {
-                length += text.get().length();
+            if (text.isPresent() && length + lengthOf(text.get()) <= KEYS_LEN_MAX) {
+                length += lengthOf(text.get());
                 texts.add(text.get());
             }
         }

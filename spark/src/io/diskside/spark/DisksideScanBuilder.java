@@ -41,7 +41,9 @@ final class DisksideScanBuilder
     private static final long GROUP_ROWS_MIN = 8;
     /** Rows of which one in so many is wanted anyway are few: their scan need not wait until the keys of another table are known. */
     private static final long FEW = 8;
+    /** Bytes of all conditions: one word of a command has room for twice as many, of which keys of a join take the rest. */
     private static final int CONDITIONS_LEN_MAX = 64 << 10;
+    private static final int PARENTHESES_AND_LEN = 7;
 
     private final DisksideTable table;
     private final Listing listing;
@@ -76,10 +78,10 @@ final class DisksideScanBuilder
     public Predicate[] pushPredicates(Predicate[] predicates) {
         Conditions translate = new Conditions(table.columnsByName());
         List<Predicate> left = new ArrayList<>();
-        int length = 0;
+        int length = table.options().where() == null ? 0 : Conditions.lengthOf(table.options().where());
         for (Predicate predicate : predicates) {
             Optional<String> condition = isUniform() ? translate.of(predicate) : Optional.empty();
-            length += condition.map(String::length).orElse(0);
+            length += condition.map(text -> Conditions.lengthOf(text) + PARENTHESES_AND_LEN).orElse(0);
             if (condition.isEmpty() || length > CONDITIONS_LEN_MAX) {
                 left.add(predicate);
                 continue;
@@ -143,7 +145,13 @@ final class DisksideScanBuilder
         }
         List<String> words = new ArrayList<>(List.of("--row-groups", "0..1", "--aggregate", "count(*)"));
         words.addAll(where());
-        Sample sample = Sample.of(table.options(), words);
+        Sample sample;
+        try {
+            sample = Sample.of(table.options(), words);
+        } catch (IllegalStateException failure) {
+            // The scan itself says so, if there is one.
+            return false;
+        }
         return sample.readRows() > 0 && sample.selectedRows() * FEW <= sample.readRows();
     }
 
