@@ -5,10 +5,12 @@ use crate::value::exact_digits;
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float32Type, Float64Type};
 use arrow_array::{Array as _, ArrayRef, RecordBatch};
+use arrow_cast::cast;
 use arrow_cast::display::{ArrayFormatter, DurationFormat, FormatOptions};
 use arrow_json::EncoderOptions;
 use arrow_json::writer::{NullableEncoder, make_encoder};
-use arrow_schema::{ArrowError, DataType, FieldRef};
+use arrow_schema::{ArrowError, DataType, FieldRef, Schema};
+use std::sync::Arc;
 
 const DAY_SECONDS: i128 = 86_400;
 /// Times of day, durations and what else is rare.
@@ -28,6 +30,39 @@ enum Written<'a> {
     Json(Box<NullableEncoder<'a>>),
 }
 
+/// Rows whose nested columns are of types that JSON can be written of: zones of time by their offsets, since times are in UTC anyway, and
+/// texts as keys of maps.
+pub(crate) fn writable(batch: RecordBatch) -> Result<RecordBatch, ArrowError> {
+    let schema = batch.schema();
+    if schema.fields().iter().all(|field| !field.data_type().is_nested()) {
+        return Ok(batch);
+    }
+    let fields: Vec<FieldRef> = schema.fields().iter().map(in_json).collect();
+    let columns = batch.columns().iter().zip(&fields);
+    let columns = columns.map(|(column, field)| cast(column, field.data_type())).collect::<Result<_, _>>()?;
+    RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)
+}
+
+fn in_json(field: &FieldRef) -> FieldRef {
+    let data_type = match field.data_type() {
+        DataType::Timestamp(unit, Some(_)) => DataType::Timestamp(*unit, Some("+00:00".into())),
+        DataType::List(of) => DataType::List(in_json(of)),
+        DataType::LargeList(of) => DataType::LargeList(in_json(of)),
+        DataType::FixedSizeList(of, len) => DataType::FixedSizeList(in_json(of), *len),
+        DataType::Struct(fields) => DataType::Struct(fields.iter().map(in_json).collect()),
+        DataType::Map(entries, is_sorted) => DataType::Map(entries_in_json(entries), *is_sorted),
+        other => other.clone(),
+    };
+    Arc::new(field.as_ref().clone().with_data_type(data_type))
+}
+
+fn entries_in_json(entries: &FieldRef) -> FieldRef {
+    let DataType::Struct(fields) = entries.data_type() else { return Arc::clone(entries) };
+    let key = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(DataType::Utf8));
+    let fields = fields.iter().enumerate().map(|(at, field)| if at == 0 { key(field) } else { in_json(field) });
+    Arc::new(entries.as_ref().clone().with_data_type(DataType::Struct(fields.collect())))
+}
+
 impl<'a> Cells<'a> {
     /// Those of each column of these rows.
     pub(crate) fn of_columns(batch: &'a RecordBatch, options: &'a EncoderOptions) -> Result<Vec<Self>, ArrowError> {
@@ -36,12 +71,14 @@ impl<'a> Cells<'a> {
     }
 
     fn new(field: &'a FieldRef, column: &'a ArrayRef, options: &'a EncoderOptions) -> Result<Self, ArrowError> {
-        let written = if column.data_type().is_nested() {
-            Written::Json(Box::new(make_encoder(field, column, options)?))
-        } else if is_common(column.data_type()) {
-            Written::Here
-        } else {
-            Written::Shown(Box::new(ArrayFormatter::try_new(column, &SHOWN)?))
+        if is_common(column.data_type()) {
+            return Ok(Self { column, written: Written::Here });
+        }
+        // JSON has no unions.
+        let encoder = column.data_type().is_nested().then(|| make_encoder(field, column, options).ok()).flatten();
+        let written = match encoder {
+            Some(encoder) => Written::Json(Box::new(encoder)),
+            None => Written::Shown(Box::new(ArrayFormatter::try_new(column, &SHOWN)?)),
         };
         Ok(Self { column, written })
     }
@@ -142,11 +179,13 @@ fn timestamp(value: i128, scale: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use arrow_array::builder::{Int32Builder, MapBuilder};
     use arrow_array::{
         Decimal256Array, DurationMillisecondArray, Float16Array, Int32Array, ListArray, StructArray,
         Time64MicrosecondArray, TimestampSecondArray,
     };
-    use std::sync::Arc;
+    use arrow_buffer::OffsetBuffer;
+    use arrow_schema::Field;
 
     #[test]
     fn values_are_written_as_people_write_them() {
@@ -161,14 +200,23 @@ mod tests {
     #[test]
     fn rare_values_are_written_so_that_programs_read_them() {
         let list = ListArray::from_iter_primitive::<arrow_array::types::Int32Type, _, _>([Some([Some(1), None])]);
-        let name =
-            |name: &str, array: &ArrayRef| Arc::new(arrow_schema::Field::new(name, array.data_type().clone(), true));
+        let name = |name: &str, array: &ArrayRef| Arc::new(Field::new(name, array.data_type().clone(), true));
         let (number, word): (ArrayRef, ArrayRef) =
             (Arc::new(Int32Array::from(vec![7])), Arc::new(arrow_array::StringArray::from(vec!["a \"b\""])));
         let both = StructArray::from(vec![(name("n", &number), number), (name("w", &word), word)]);
         let wide = Decimal256Array::from_iter_values([arrow_buffer::i256::from_i128(-12_345)]);
-        let columns: [(ArrayRef, &str); 7] = [
+        let moments = TimestampSecondArray::from(vec![1]).with_timezone("UTC");
+        let item = Arc::new(Field::new("item", moments.data_type().clone(), true));
+        let moments = ListArray::new(item, OffsetBuffer::from_lengths([1]), Arc::new(moments), None);
+        let mut map = MapBuilder::new(None, Int32Builder::new(), Int32Builder::new());
+        map.keys().append_value(5);
+        map.values().append_value(6);
+        map.append(true).unwrap();
+        let map = map.finish();
+        let columns: [(ArrayRef, &str); 9] = [
             (Arc::new(list), "[1,null]"),
+            (Arc::new(moments), r#"["1970-01-01T00:00:01Z"]"#),
+            (Arc::new(map), r#"{"5":6}"#),
             (Arc::new(both), r#"{"n":7,"w":"a \"b\""}"#),
             (Arc::new(Time64MicrosecondArray::from(vec![3_723_000_001])), "01:02:03.000001"),
             (Arc::new(DurationMillisecondArray::from(vec![1500])), "PT1.5S"),
@@ -177,8 +225,10 @@ mod tests {
             (Arc::new(TimestampSecondArray::from(vec![0]).with_timezone("Europe/Paris")), "1970-01-01 00:00:00Z"),
         ];
         for (column, wanted) in columns {
-            let (field, options) = (name("column", &column), EncoderOptions::default());
-            assert_eq!(Cells::new(&field, &column, &options).unwrap().text(0).as_deref(), Some(wanted));
+            let (schema, options) = (Schema::new(vec![name("column", &column)]), EncoderOptions::default());
+            let batch = writable(RecordBatch::try_new(Arc::new(schema), vec![column]).unwrap()).unwrap();
+            let cells = &mut Cells::of_columns(&batch, &options).unwrap();
+            assert_eq!(cells[0].text(0).as_deref(), Some(wanted));
         }
     }
 }

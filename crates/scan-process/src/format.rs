@@ -1,6 +1,6 @@
 //! An Arrow stream as something else: a table for people, CSV, Arrow with types that everybody reads, Parquet.
 
-use crate::cells::Cells;
+use crate::cells::{Cells, writable};
 use crate::result::exact_array;
 use crate::value::exact_digits;
 use arrow_array::{Array, RecordBatch};
@@ -79,7 +79,7 @@ fn write_csv(schema: &SchemaRef, batches: impl Iterator<Item = Batch>, mut out: 
     line(&mut out, &mut schema.fields().iter().map(|field| Some(field.name().clone())))?;
     let options = EncoderOptions::default();
     for batch in batches {
-        let batch = batch?;
+        let batch = writable(batch?)?;
         let mut columns = Cells::of_columns(&batch, &options)?;
         for row in 0..batch.num_rows() {
             line(&mut out, &mut columns.iter_mut().map(|column| column.text(row)))?;
@@ -94,7 +94,7 @@ fn write_table(schema: &SchemaRef, mut batches: impl Iterator<Item = Batch>, mut
     while first.iter().map(RecordBatch::num_rows).sum::<usize>() < TABLE_ROWS
         && let Some(batch) = batches.next()
     {
-        first.push(batch?);
+        first.push(writable(batch?)?);
     }
     let mut widths: Vec<usize> = schema.fields().iter().map(|field| shown(field.name()).chars().count()).collect();
     let options = EncoderOptions::default();
@@ -115,7 +115,8 @@ fn write_table(schema: &SchemaRef, mut batches: impl Iterator<Item = Batch>, mut
     };
     line(&mut out, &mut schema.fields().iter().map(|field| shown(field.name())))?;
     line(&mut out, &mut widths.iter().map(|width| "-".repeat(*width)))?;
-    for batch in first.into_iter().map(Ok).chain(batches) {
+    let others = batches.map(|batch| batch.and_then(writable));
+    for batch in first.into_iter().map(Ok).chain(others) {
         let batch = batch?;
         let mut columns = Cells::of_columns(&batch, &options)?;
         for row in 0..batch.num_rows() {

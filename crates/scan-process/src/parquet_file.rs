@@ -38,6 +38,9 @@ pub(crate) struct ParquetFile {
     leaves: Vec<Option<usize>>,
 }
 
+/// Rows of a row group: each costs nothing where no column is needed of it, and a file may claim any number.
+const ROWS_MAX: i64 = i32::MAX as i64;
+
 impl ParquetFile {
     pub(crate) fn open(input: &mut Input) -> Result<Self, Failure> {
         let len = input.len();
@@ -78,6 +81,13 @@ impl ParquetFile {
         let options = ArrowReaderOptions::new().with_schema(Arc::new(physical(written.schema())));
         // Columns that cannot be read in the fastest types are read as they were written.
         let metadata = ArrowReaderMetadata::try_new(metadata, options).unwrap_or(written);
+        let rows = metadata.metadata().row_groups().iter().map(RowGroupMetaData::num_rows).enumerate();
+        if let Some((group, rows)) = rows.into_iter().find(|(_, rows)| !(0..=ROWS_MAX).contains(rows)) {
+            return Err(damaged(
+                input,
+                &format!("row group {group} has {rows} rows, and a scan reads at most {ROWS_MAX}"),
+            ));
+        }
         let of_file = metadata.metadata().file_metadata().schema_descr();
         let mut leaves: Vec<Option<usize>> = vec![None; metadata.schema().fields().len()];
         let mut seen = vec![0; leaves.len()];

@@ -229,16 +229,13 @@ impl Scan<'_> {
     /// No column is needed: rows are counted, and nothing of them is looked at.
     fn count(&mut self, wanted: &[usize], merge: &mut Merge<'_>) -> Result<(), Failure> {
         let is_selected = selects_all(self.work)?;
-        // A file may say that it has any number of rows: as long as nothing is computed of each, one step counts all.
-        let is_number = self.work.plan.aggregates.iter().all(|aggregate| aggregate.input.is_none());
-        let step = if is_number { u64::MAX } else { COUNTED_ROWS };
         for group in wanted {
             let mut left = self.work.file.rows(*group).unwrap_or_default();
             self.report.rows_read += left;
             self.report.rows_selected += if is_selected { left } else { 0 };
             while is_selected && left > 0 {
                 self.turn(*group)?;
-                let rows = left.min(step);
+                let rows = left.min(COUNTED_ROWS);
                 left -= rows;
                 merge.add_uncolumned(rows as usize)?;
             }

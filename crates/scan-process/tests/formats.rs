@@ -172,7 +172,7 @@ fn what_is_wrong_with_a_text_is_told_with_its_line() {
         ("open.csv", "a,b\n1,\"2\n3,4\n", "line 2: a quote is not closed"),
         ("empty.csv", "", "it is empty"),
         ("few.jsonl", "{\"a\": 1}\n\n{\"a\": x}\n", "its first lines are not JSON objects: line 3: "),
-        ("plain.txt", "a,b\n1,2\n3,4\n5,6\n", "Say what another file is: --input csv, jsonl or arrow"),
+        ("plain.txt", "a,b\n1,2\n3,4\n5,6\n", "If it is CSV, Arrow or JSON lines, name its format as the input"),
         ("array.jsonl", "[1, 2]\n", "its first lines are not JSON objects"),
     ] {
         let failure = failed(&whole(name, text), &sums("sum(a)"));

@@ -283,7 +283,7 @@ impl<'a> Parser<'a> {
         self.expect("(")?;
         if self.is_word("distinct") && !self.is_followed_by(&[")"]) {
             return Err(
-                self.wrong("there is no DISTINCT: group the rows by the column, which gives one row for each value")
+                self.wrong("there is no DISTINCT: group the rows by the column, which gives one row for each value; a column of this name has double quotes")
             );
         }
         let counts_rows = kind == AggregateKind::Count && self.skip(&Token::Symbol("*"));

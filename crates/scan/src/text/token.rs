@@ -43,9 +43,8 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, TextError> {
         } else {
             let symbol = SYMBOLS.into_iter().find(|symbol| rest.starts_with(symbol));
             let symbol = symbol.ok_or_else(|| match first {
-                '/' | '%' => {
-                    wrong("a scan does not divide: compare with a product, such as `a > 2 * b` for `a / 2 > b`")
-                }
+                '%' => wrong("a scan has no remainders"),
+                '/' => wrong("a scan does not divide: compare with a product, such as `a > 2 * b` for `a / 2 > b`"),
                 _ => wrong("unknown character"),
             })?;
             (Token::Symbol(symbol), symbol.len())
