@@ -48,9 +48,9 @@ pub(in crate::session) struct Choice {
 /// How much a scan has to do, by the last one that was alike: of a file, or of a part of it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::session) struct Size {
-    /// Of the file.
+    /// All that the file has.
     row_groups: u64,
-    /// Of a row group, as a mean.
+    /// The mean of a row group.
     needed_bytes: u64,
     rows: u64,
 }
