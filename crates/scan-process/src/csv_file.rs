@@ -74,7 +74,14 @@ impl CsvFile {
         let (mut start, mut line) = (skipped, 1);
         if has_header {
             let blank = text.iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
-            let header = first_record_end(&text[blank..], delimiter) + blank;
+            let ended = first_record_end(&text[blank..], delimiter);
+            // The only line may have no end.
+            if ended.is_none() && first_record_end(&[&text[blank..], b"\n"].concat(), delimiter).is_none() {
+                line += memchr::memchr_iter(b'\n', &text[..blank]).count() as u64;
+                let told = format!("line {line}: a quote is not closed");
+                return Err(input.failure(FailureKind::File, told));
+            }
+            let header = ended.map_or(text.len(), |end| end + blank);
             line += memchr::memchr_iter(b'\n', &text[..header]).count() as u64;
             start += header;
         }
@@ -301,12 +308,11 @@ fn last_record_end(text: &[u8], delimiter: u8) -> usize {
     end
 }
 
-fn first_record_end(text: &[u8], delimiter: u8) -> usize {
+fn first_record_end(text: &[u8], delimiter: u8) -> Option<usize> {
     let mut records = Records::new(text, delimiter);
     let mut specials = memchr::memchr3_iter(delimiter, b'\n', b'"', text);
-    specials
-        .find(|special| records.next(*special).is_some() && text[*special] == b'\n')
-        .map_or(text.len(), |special| special + 1)
+    let end = specials.find(|special| records.next(*special).is_some() && text[*special] == b'\n');
+    end.map(|special| special + 1)
 }
 
 fn lines_without_returns(text: &[u8]) -> Vec<u8> {
@@ -318,7 +324,8 @@ fn lines_without_returns(text: &[u8]) -> Vec<u8> {
 fn malformed(text: &[u8], delimiter: u8) -> Option<String> {
     let text = &[text, b"\n"].concat();
     let first = text.iter().position(|byte| !matches!(byte, b'\n' | b'\r'))?;
-    let first = &text[first..][..first_record_end(&text[first..], delimiter)];
+    let first = &text[first..];
+    let first = &first[..first_record_end(first, delimiter).unwrap_or(first.len())];
     let mut records = Records::new(first, delimiter);
     let ends = memchr::memchr3_iter(delimiter, b'\n', b'"', first).filter(|special| records.next(*special).is_some());
     Needed::of(text, delimiter, &[], ends.count(), &mut 1).err()
@@ -352,6 +359,6 @@ mod tests {
     fn lines_end_outside_of_quotes() {
         assert_eq!(last_record_end(b"a,b\nc", b','), 4);
         assert_eq!(last_record_end(b"a,\"b\nc\"\nd,\"\n", b','), 8);
-        assert_eq!(first_record_end(b"\"a\n\",b\nc\n", b','), 7);
+        assert_eq!(first_record_end(b"\"a\n\",b\nc\n", b','), Some(7));
     }
 }

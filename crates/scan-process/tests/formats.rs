@@ -170,6 +170,8 @@ fn what_is_wrong_with_a_text_is_told_with_its_line() {
         ("many.csv", "a,b\n1,2\n3,4,5\n", "line 3 has too many values: 3"),
         ("late.csv", &late, "line 140002: column `a`: 'x' is not of type integer"),
         ("open.csv", "a,b\n1,\"2\n3,4\n", "line 2: a quote is not closed"),
+        // All of the file was the name of a column, and it was a table without rows.
+        ("header.csv", "a,\"b\n1,2\n3,4\n", "line 1: a quote is not closed"),
         ("empty.csv", "", "it is empty"),
         ("few.jsonl", "{\"a\": 1}\n\n{\"a\": x}\n", "its first lines are not JSON objects: line 3: "),
         ("plain.txt", "a,b\n1,2\n3,4\n5,6\n", "If it is CSV, Arrow or JSON lines, name its format as the input"),
