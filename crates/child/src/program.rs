@@ -2,6 +2,7 @@
 
 use crate::find::find;
 use std::ffi::CStr;
+use std::fmt;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -15,14 +16,13 @@ const FIRST_DESCRIPTOR: i32 = 3;
 
 /// A program that is started now and then: always the file that was found, also when another one takes its name. So both ends of a
 /// pipe are of one version, and a server that Landlock lets start this file alone can start it until its end.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Program {
     path: PathBuf,
     /// `None`: it could not be opened, or is a script, whose interpreter opens it by its name.
     opened: Option<Arc<Opened>>,
 }
 
-#[derive(Debug)]
 struct Opened {
     descriptor: OwnedFd,
     /// Its device and its number there.
@@ -69,6 +69,13 @@ impl Program {
 pub fn set_process_name(name: &CStr) {
     // It works without.
     let _ = rustix::thread::set_name(name);
+}
+
+/// The place alone: descriptors differ from process to process, and code that is kept names the compiler that made it.
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Program").field(&self.path).finish()
+    }
 }
 
 /// Both name the same place.
@@ -124,6 +131,15 @@ mod tests {
         std::fs::rename(&other, &path).unwrap();
         assert_eq!(said(&program), "told\n");
         assert_eq!(said(&Program::at(&path)), "");
+    }
+
+    /// Code that a server had compiled and kept was compiled again by the next one.
+    #[test]
+    fn it_is_told_the_same_in_each_process() {
+        let told = |program: Program| format!("{program:?}");
+        let first = Program::at("/bin/echo");
+        assert_eq!(told(Program::at("/bin/echo")), told(first.clone()));
+        assert_eq!(told(first), "Program(\"/bin/echo\")");
     }
 
     #[test]
