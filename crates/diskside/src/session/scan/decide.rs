@@ -27,8 +27,6 @@ const SMALL_LEN: u64 = 256 << 10;
 const SAMPLE_ROWS: u64 = 4096;
 /// Rows that a server decodes in a turn.
 pub(super) const TURN_ROWS: u64 = 32 << 10;
-/// A scan of fewer row groups takes a time that says nothing of the rest.
-const MEASURED_ROW_GROUPS: u32 = 4;
 /// Row groups of a file that was scanned by another process, whose measurements are known.
 const ROW_GROUPS_GUESS: u64 = 16;
 /// Sizes of scans that a session remembers.
@@ -183,10 +181,10 @@ impl Scan<'_> {
         of_file.saturating_sub(part.first.into()).min(part.count.into()).max(1)
     }
 
-    /// The first rows of a file, or few of its row groups, take a time that says nothing of the rest.
+    /// The first rows of a file, or a part of it, take a time that says nothing of the rest.
     fn is_measured(&self) -> bool {
-        let are_many = self.plan.part.count >= MEASURED_ROW_GROUPS;
-        are_many && (self.plan.limit.is_none() || !self.plan.order.is_empty() || self.plan.aggregates())
+        let is_whole = self.plan.part == Part::default();
+        is_whole && (self.plan.limit.is_none() || !self.plan.order.is_empty() || self.plan.aggregates())
     }
 
     /// Takes note of what a scan took, or a part of one: `part` is its share of the whole.
