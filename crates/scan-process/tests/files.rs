@@ -7,6 +7,7 @@ use diskside_scan::{
 };
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
+use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use std::fs::File;
 use std::io::Write as _;
@@ -493,6 +494,36 @@ fn a_damaged_object_ends_its_scan_with_a_message() {
                 assert!(kinds.contains(&failure.kind) && failure.message.starts_with("the file: "), "{failure:?}");
             }
             Err(other) => panic!("{other}"),
+        }
+    }
+}
+
+/// A footer of a few hundred bytes claimed any number of rows, and a sum of a constant was counted until its deadline.
+#[test]
+fn row_groups_of_more_rows_than_there_can_be_are_refused() {
+    let column: ArrayRef = Arc::new(Int64Array::from(vec![1, 2, 3]));
+    let batch = RecordBatch::try_from_iter([("a", column)]).unwrap();
+    let mut writer = ArrowWriter::try_new(Vec::new(), batch.schema(), None).unwrap();
+    writer.write(&batch).unwrap();
+    let bytes = writer.into_inner().unwrap();
+    let footer_len = u32::from_le_bytes(bytes[bytes.len() - 8..][..4].try_into().unwrap()) as usize;
+    let footer_start = bytes.len() - 8 - footer_len;
+    let footer = ParquetMetaDataReader::decode_metadata(&bytes[footer_start..bytes.len() - 8]).unwrap();
+    let claimed = |rows| footer.row_groups()[0].clone().into_builder().set_num_rows(rows).build().unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    for (rows, is_read) in [(3, true), (1 << 40, false), (-1, false)] {
+        let metadata = footer.clone().into_builder().set_row_groups(vec![claimed(rows)]).build();
+        let mut changed = bytes[..footer_start].to_vec();
+        ParquetMetaDataWriter::new(&mut changed, &metadata).finish().unwrap();
+        let file = directory.path().join("claims.parquet");
+        std::fs::write(&file, changed).unwrap();
+        let plan = Plan { aggregates: parse_aggregates("sum(1)").unwrap(), ..Plan::default() };
+        match scan(&file, &plan) {
+            Ok(_) => assert!(is_read, "{rows}"),
+            Err(ScanError::Failed(failure)) => {
+                assert!(!is_read && failure.kind == FailureKind::File, "{rows}: {failure:?}");
+            }
+            Err(error) => panic!("{rows}: {error}"),
         }
     }
 }
