@@ -294,7 +294,7 @@ fn an_index_that_lies_ends_its_own_scan_alone() {
     let directory = tempfile::tempdir().unwrap();
     let [file, _] = paged(directory.path(), &mut fastrand::Rng::with_seed(2));
     let bytes = std::fs::read(&file).unwrap();
-    let metadata = parquet::file::metadata::ParquetMetaDataReader::new();
+    let metadata = ParquetMetaDataReader::new();
     let metadata = metadata.parse_and_finish(&bytes::Bytes::from(bytes.clone())).unwrap();
     let chunks = metadata.row_group(0).columns();
     let first = chunks.iter().filter_map(|chunk| chunk.column_index_range()).map(|range| range.start).min().unwrap();
