@@ -108,7 +108,7 @@ def check(diskside, server, rng, table, rows_of, plan, plans):
     one, several = run.tables(rng, table)
     for path, options in one + several:
         source = f"'{one[0][0]}'" if (path, options) in one else f"read_parquet('{path}/*.parquet')"
-        for place in PLACES:
+        for place in [*PLACES, "both"] if (path, options) in one else PLACES:
             run.compare(run.source("summed", SUMMED), path, place, options, SUMMED_SQL.format(source))
             where = ["--where", "sorted >= 700 and kind is not null"]
             run.compare(run.source("summed", SUMMED), path, place, options + where, SUMMED_SQL.format(f"(from {source} where {where[1]})"))
@@ -116,7 +116,8 @@ def check(diskside, server, rng, table, rows_of, plan, plans):
             selected = run.source("selected", SELECTED, "struct args")
             chosen = options + ["--arg", "above=10000", "--arg", "kind=b"]
             columns = chosen + ["--columns", "sorted,word,price"]
-            run.compare(selected, path, place, columns, f"select sorted, word, price from {source} where {SELECTED_SQL}")
+            if place != "both":
+                run.compare(selected, path, place, columns, f"select sorted, word, price from {source} where {SELECTED_SQL}")
             sums = chosen + ["--aggregate", "count(*), sum(price)", "--by", "flag", *where]
             run.compare(selected, path, place, sums, f"select flag, count(*), sum(price) from {source} where {where[1]} and {SELECTED_SQL} group by flag")
             first = chosen + ["--columns", "sorted", "--order", "sorted desc", "--limit", "3"]

@@ -4,6 +4,8 @@ import subprocess
 import sys
 
 PLACES = ["local", "host", "device"]
+# What cannot be divided among both sides says so.
+WHOLE = ["only row groups are divided", "rows are not divided", "each side is to have some", "depend on where a file is cut"]
 FORMATS = ["table", "csv", "arrow", "parquet"]
 FAILING = [
     ["--aggregate", "sum(wide * wide * wide)"],
@@ -35,17 +37,30 @@ def check(diskside, server, rng, files, plan, plans):
         if (code == 0) != has_result:
             sys.exit(f"scan: {options} over {path.name}: {code}: {told}")
 
-    compared = 0
+    def compare_both(path, options):
+        """Whether it can be divided; then the result is the same."""
+        code, out, told = run(path, options, "both")
+        if code != 0 and any(why in told for why in WHOLE):
+            return False
+        if (code, out) != (of_one := run(path, options, "local"))[:2]:
+            sys.exit(f"scan: {options} over {path.name} on both sides: {told} {code}, {len(out)} bytes; {of_one[0]}, {len(of_one[1])}")
+        return True
+
+    compared = divided = 0
     for path, options, has_rows in files:
         is_text = path.suffix in (".csv", ".psv", ".jsonl")
         for index in range(plans):
             chosen = words(plan(rng, is_text))
-            compare(path, [*options, *chosen, "--format", FORMATS[(compared + index) % len(FORMATS)]], True)
+            asked = [*options, *chosen, "--format", FORMATS[(compared + index) % len(FORMATS)]]
+            compare(path, asked, True)
+            divided += compare_both(path, asked)
         # Sums of no rows are not too large.
         failing = FAILING if has_rows else FAILING[1:]
         for wrong in failing:
             compare(path, [*options, *wrong], False)
         compared += plans + len(failing)
+    if divided == 0:
+        sys.exit("scan: no scan was divided among both sides")
     return compared
 
 

@@ -59,7 +59,7 @@ pub use one_version::is_another_version;
 pub use open_mode::OpenMode;
 pub use pending::Pending;
 pub use run::{ChunkRange, Chunks, Decompress, Header, LocalBytes, Prepared, Ran, RanPart, Resumed, RunOptions, Where};
-pub use scan::{FileCounts, ScanFiles, ScanOptions, Scanned};
+pub use scan::{BothCounts, FileCounts, ScanFiles, ScanOptions, ScanPlace, Scanned};
 pub use traversal::{Followed, SessionTraversal};
 pub use writer::FileWriter;
 

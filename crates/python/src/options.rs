@@ -4,7 +4,7 @@ use crate::error::Failure;
 use diskside::io::instance::{InstanceConfig, Threads};
 use diskside::sandbox::activation::Tier;
 use diskside::sandbox::machine::CancelToken;
-use diskside::session::{ChunkRange, Chunks, Decompress, Header, RunOptions, Where};
+use diskside::session::{ChunkRange, Chunks, Decompress, Header, RunOptions, ScanPlace, Where};
 use diskside::split::Split;
 use diskside::wire::function::StateName;
 use diskside::{ChunkCodec, Codec, TierChoice};
@@ -47,9 +47,9 @@ pub(crate) fn instances(given: &Bound<'_, PyDict>) -> PyResult<InstanceConfig> {
     Ok(config)
 }
 
-/// Where something is to run.
-pub(crate) fn place(value: &Bound<'_, PyAny>) -> PyResult<Where> {
-    chosen("place", value, &PLACES)
+/// Where a scan is to run.
+pub(crate) fn scan_place(value: &Bound<'_, PyAny>) -> PyResult<ScanPlace> {
+    chosen("place", value, &SCAN_PLACES)
 }
 
 fn set_instances(config: &mut InstanceConfig, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -123,6 +123,8 @@ fn named(name: &str, value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
 }
 
 const PLACES: [(&str, Where); 3] = [("auto", Where::Auto), ("host", Where::Host), ("device", Where::Device)];
+const SCAN_PLACES: [(&str, ScanPlace); 4] =
+    [("auto", ScanPlace::Auto), ("host", ScanPlace::Host), ("device", ScanPlace::Device), ("both", ScanPlace::Both)];
 const TIERS: [(&str, TierChoice); 4] = [
     ("best", TierChoice::Best),
     ("interp", TierChoice::Only(Tier::Interpreter)),

@@ -10,7 +10,7 @@ use diskside::scan::{
     ColumnFunction, Compression, Format, FormatError, Gives, Part, Plan, TextError, parse_aggregates, parse_columns,
     parse_filter, parse_format, parse_order, parse_types,
 };
-use diskside::session::{ScanFiles, ScanOptions, Scanned, Session, SessionError, Side};
+use diskside::session::{ScanFiles, ScanOptions, Scanned, Session, SessionError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 use std::io;
@@ -241,7 +241,7 @@ impl Scan {
     fn report<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
         let Some(scanned) = py.detach(|| self.lock().map(|state| state.scanned.clone()))? else { return Ok(None) };
         let (told, report) = (PyDict::new(py), scanned.report);
-        told.set_item("place", if scanned.side == Side::Device { "device" } else { "host" })?;
+        told.set_item("place", scanned.place())?;
         told.set_item("why", scanned.why)?;
         told.set_item("files_found", scanned.files.found)?;
         told.set_item("files_pruned", scanned.files.pruned)?;
@@ -249,6 +249,8 @@ impl Scan {
         told.set_item("files_device", scanned.files.at_server)?;
         told.set_item("row_groups", report.row_groups)?;
         told.set_item("row_groups_pruned", report.pruned)?;
+        told.set_item("row_groups_host", scanned.both.map(|both| both.here))?;
+        told.set_item("row_groups_device", scanned.both.map(|both| both.at_server))?;
         told.set_item("rows_read", report.rows_read)?;
         told.set_item("rows_selected", report.rows_selected)?;
         told.set_item("file_bytes", report.file_len)?;

@@ -143,7 +143,7 @@ impl Session {
         partitions: bool,
     ) -> PyResult<Scan> {
         let session = self.0.get()?.clone();
-        let options = ScanOptions { place: options::place(place)?, partitions, ..ScanOptions::default() };
+        let options = ScanOptions { place: options::scan_place(place)?, partitions, ..ScanOptions::default() };
         let named = names.iter().map(|name| location(name)).collect::<Result<Vec<_>, _>>()?;
         let find = move |session: &diskside::session::Session| session.scan_files_of(&named);
         Ok(Scan::begin(session, find, wanted, options)?)
@@ -152,7 +152,7 @@ impl Session {
     /// Begins a scan of the files of a table.
     fn scan_table(&self, table: scan::Table, wanted: scan::Wanted, place: &Bound<'_, PyAny>) -> PyResult<Scan> {
         let session = self.0.get()?.clone();
-        let options = ScanOptions { place: options::place(place)?, ..ScanOptions::default() };
+        let options = ScanOptions { place: options::scan_place(place)?, ..ScanOptions::default() };
         let files = table.files()?;
         Ok(Scan::begin(session, move |_| Ok(files), wanted, options)?)
     }

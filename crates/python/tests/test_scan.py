@@ -225,6 +225,24 @@ def test_a_side_without_the_program_leaves_it_to_the_other(path: Path, monkeypat
         assert scan.report["place"] == "device", "all rows would be cheaper here, were there what decodes them"
 
 
+def test_both_sides_scan_some_row_groups_each(path: Path, session: diskside.Session) -> None:
+    """``place="both"`` gives what one side gives, and says which part each side had."""
+    wanted: dict[str, Any] = {"where": "n >= 100", "by": "word", "aggregate": "count(*), sum(price), avg(n), min(day), max(word)"}
+    of = {place: session.scan("t.parquet", place=place, **wanted) for place in ["device", "both"]}
+    assert of["both"].arrow().equals(of["device"].arrow())
+    report = of["both"].report
+    assert report["place"] == "both" and report["row_groups_host"] + report["row_groups_device"] == report["row_groups"] == 6
+    assert of["device"].report["row_groups_host"] is None
+    first: dict[str, Any] = {"columns": "n, word", "order": "price desc, n", "limit": 9}
+    assert session.scan("t.parquet", place="both", **first).arrow().equals(session.scan("t.parquet", place="host", **first).arrow())
+    with pytest.raises(diskside.UsageError, match="rows are not divided among both sides"):
+        session.scan("t.parquet", place="both").arrow()
+    with pytest.raises(diskside.UsageError, match="depend on where a file is cut"):
+        session.scan("t.parquet", aggregate="sum(f)", place="both").arrow()
+    with pytest.raises(diskside.UsageError, match="auto, host, device and both|both"):
+        session.scan("t.parquet", place="here")
+
+
 def test_who_has_enough_ends_the_scan(session: diskside.Session, path: Path) -> None:
     scan = session.scan("t.parquet")
     begun = []

@@ -75,6 +75,13 @@ impl Partials {
         Ok(Self { asked, types, aggregation, slots: binder.needed() })
     }
 
+    /// Whether the last digits of an aggregate are those of one order in which rows are added.
+    pub(crate) fn depend_on_order(&self) -> bool {
+        let values = &self.types[self.types.len() - self.asked.len()..];
+        let is_sum = |kind| matches!(kind, AggregateKind::Sum | AggregateKind::Avg);
+        self.asked.iter().zip(values).any(|(asked, of)| is_sum(asked.kind) && of.is_floating())
+    }
+
     /// Adds groups of a file: columns of the types.
     pub(crate) fn add(&mut self, columns: &[ArrayRef], rows: usize, outcome: Outcome<'_>) -> Result<(), Failure> {
         let columns: Vec<ArrayRef> = self.slots.iter().map(|at| Arc::clone(&columns[*at])).collect();

@@ -117,14 +117,15 @@ impl Scan<'_> {
         let plan = Plan { format: self.outcome.plan.format, limit: Some(0), ..Plan::default() };
         let answer = self.requests.ask(self.next, &plan)?;
         self.asked.push_back(Asked { file: self.next, answer, share: None });
-        self.next += 1;
+        self.next = if self.several.are_parts { self.files.len() } else { self.next + 1 };
         Ok(())
     }
 
     fn columns_of(&mut self, asked: Asked) -> Result<(), Failure> {
         let file = asked.file;
         let schema = self.read(asked, |_, _, _| Ok(()))?;
-        self.union.add(file, &schema, self.files, self.outcome)
+        let alike = if self.several.are_parts { 0..self.files.len() } else { file..file + 1 };
+        alike.into_iter().try_for_each(|file| self.union.add(file, &schema, self.files, self.outcome))
     }
 
     /// What the plan comes to whose function gives a result.
@@ -152,7 +153,12 @@ impl Scan<'_> {
         let mut binder = Binder::new(self.outcome.name, &schema);
         self.check_filter(&mut binder)?;
         if plan.aggregates() {
-            return Partials::new(&schema, self.outcome).map(Goal::Groups);
+            let partials = Partials::new(&schema, self.outcome)?;
+            if self.several.are_parts && partials.depend_on_order() {
+                let told = "sums of floating-point numbers depend on where a file is cut";
+                return Err(self.outcome.failure(FailureKind::Unsupported, told));
+            }
+            return Ok(Goal::Groups(partials));
         }
         let names: Vec<String> = match plan.columns.is_empty() {
             true => schema.fields().iter().map(|field| field.name().clone()).collect(),

@@ -16,6 +16,8 @@ pub(crate) struct Union {
     /// Each with the file that it was met in first.
     of_files: Vec<(Field, usize)>,
     of_paths: Vec<Field>,
+    /// The files are parts of one: a column that has no NULL there has none at all.
+    are_parts: bool,
     /// The files are those of a table, whose metadata holds where a file says otherwise.
     is_of_table: bool,
     /// Columns of a table that are NULL where no file has them.
@@ -48,6 +50,7 @@ impl Union {
         Self {
             of_files,
             of_paths,
+            are_parts: several.are_parts,
             is_of_table,
             of_table,
             in_small_letters,
@@ -99,7 +102,8 @@ impl Union {
             let expected = self.last.get(had.len()).copied().filter(|at| self.of_files[*at].0.name() == name);
             let known = expected.or_else(|| self.of_files.iter().position(|(known, _)| known.name() == name));
             let at = known.unwrap_or_else(|| {
-                self.of_files.push((Field::new(name, found.clone(), true), file));
+                let is_nullable = field.is_nullable() || !self.are_parts;
+                self.of_files.push((Field::new(name, found.clone(), is_nullable), file));
                 self.of_files.len() - 1
             });
             let (known, first) = &self.of_files[at];

@@ -399,6 +399,7 @@ mod tests {
         let several = Several {
             files: 7,
             scanned: 5,
+            are_parts: false,
             at_once: 4,
             memory_len: 1 << 31,
             name: "logs".into(),

@@ -14,6 +14,8 @@ pub struct Several {
     pub files: u32,
     /// So many of them, the first ones, are scanned. Only the columns of the others count.
     pub scanned: u32,
+    /// They are parts of one file, in order: the first one says the columns of all.
+    pub are_parts: bool,
     /// So many of them are scanned at one time.
     pub at_once: u32,
     /// Bytes of address space that the process may use.
@@ -50,7 +52,7 @@ impl Writer {
 impl Several {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut to = Writer(Vec::new());
-        [self.files, self.scanned, self.at_once].into_iter().for_each(|number| to.u32(number));
+        [self.files, self.scanned, self.are_parts.into(), self.at_once].into_iter().for_each(|number| to.u32(number));
         to.0.extend_from_slice(&self.memory_len.to_le_bytes());
         to.text(&self.name);
         to.columns(&self.columns);
@@ -67,6 +69,7 @@ impl Several {
         Some(Self {
             files: from.u32().ok()?,
             scanned: from.u32().ok()?,
+            are_parts: from.u32().ok()? != 0,
             at_once: from.u32().ok()?,
             memory_len: u64::from_le_bytes(from.take().ok()?),
             name: from.text().ok()?,

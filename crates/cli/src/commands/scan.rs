@@ -15,7 +15,9 @@ use diskside::scan::{
     Aggregate, ColumnFunction, ColumnType, Compression, Expression, FormatError, FormatJob, Gives, Order, Part, Plan,
     Program, parse_aggregates, parse_columns, parse_filter, parse_format, parse_order, parse_types,
 };
-use diskside::session::{OpenMode, ScanOptions, Scanned, Session, SessionError, SessionOptions, Side, Where};
+use diskside::session::{
+    BothCounts, OpenMode, ScanOptions, ScanPlace, Scanned, Session, SessionError, SessionOptions, Side,
+};
 use diskside::{CallError, Engine, Location, scan};
 use serde_json::json;
 use std::ffi::OsString;
@@ -89,7 +91,7 @@ pub(crate) struct Scan {
     /// Scan nothing: print as JSON the files that would be scanned, with their sizes and versions
     #[arg(long, conflicts_with_all = ["json", "out", "explain", "versions"])]
     list: bool,
-    /// Where it runs over a file of an export: at the server, with you, or where it is faster
+    /// Where it runs over a file of an export: at the server, with you, on both sides, or where it is faster
     #[arg(long, value_enum, default_value_t = PlaceArg::Auto)]
     place: PlaceArg,
     /// Neither use nor keep what scans measure (in $XDG_STATE_HOME/diskside, for --place auto)
@@ -114,12 +116,14 @@ pub(crate) struct Scan {
 /// Where scans run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PlaceArg {
-    /// Where it is faster
+    /// Where it is faster, or on both sides at once
     Auto,
     /// With you
     Host,
     /// With the data
     Device,
+    /// Some row groups with the data and some with you, at the same time
+    Both,
 }
 
 /// How results are written.
@@ -184,9 +188,10 @@ impl Scan {
         let file = file.transpose().map_err(explained)?;
         let options = ScanOptions {
             place: match self.place {
-                PlaceArg::Auto => Where::Auto,
-                PlaceArg::Host => Where::Host,
-                PlaceArg::Device => Where::Device,
+                PlaceArg::Auto => ScanPlace::Auto,
+                PlaceArg::Host => ScanPlace::Host,
+                PlaceArg::Device => ScanPlace::Device,
+                PlaceArg::Both => ScanPlace::Both,
             },
             cancel: Some(cancel_on_signal()?),
             partitions: !self.no_partitions,
@@ -314,14 +319,15 @@ impl Scan {
 
     fn report(&self, scanned: &Scanned) -> Result<(), Failure> {
         let (report, files) = (&scanned.report, scanned.files);
-        let side = if scanned.side == Side::Device { "device" } else { "host" };
         if self.json {
             return Ok(output::print_json(json!({
                 "file": self.files[0].to_string_lossy(),
                 "files_found": files.found, "files_pruned": files.pruned,
                 "files_host": files.here, "files_device": files.at_server,
-                "side": side, "why": scanned.why,
+                "side": scanned.place(), "why": scanned.why,
                 "row_groups": report.row_groups, "row_groups_pruned": report.pruned,
+                "row_groups_host": scanned.both.map(|both| both.here),
+                "row_groups_device": scanned.both.map(|both| both.at_server),
                 "rows_read": report.rows_read, "rows_selected": report.rows_selected,
                 "file_bytes": report.file_len, "needed_bytes": report.needed_len, "read_bytes": report.read_len,
                 "result_bytes": scanned.result_bytes,
@@ -331,7 +337,13 @@ impl Scan {
             }))?);
         }
         if self.explain {
-            let place = if scanned.side == Side::Device { "at the server" } else { "on this machine" };
+            let place = match (scanned.both, scanned.side) {
+                (Some(BothCounts { here, at_server }), _) => {
+                    format!("{at_server} row groups at the server, and {here} on this machine")
+                }
+                (None, Side::Device) => "at the server".into(),
+                (None, Side::Host) => "on this machine".into(),
+            };
             scanned.answered.iter().for_each(say);
             if files.found == 1 {
                 say(format_args!("scanned {place}: {}", scanned.why));

@@ -2,17 +2,23 @@
 
 mod decide;
 mod find;
+mod options;
+mod running;
 mod several;
+mod share;
+mod split;
 
 pub(in crate::session) use decide::Sizes;
 pub use find::ScanFiles;
+pub use options::{ScanOptions, ScanPlace};
+pub use split::BothCounts;
 
 use self::decide::Choice;
 use super::answered::Answered;
 use super::error::SessionError;
 use super::file::File;
 use super::place::Place;
-use super::run::{Resumed, Where};
+use super::run::Resumed;
 use super::tries::Tries;
 use diskside_dispatch::Side;
 use diskside_engine::CallError;
@@ -25,7 +31,7 @@ use diskside_scan::{
     SCAN_PIND, ScanError, Scanning, Source, Start, UNKNOWN_VERSION,
 };
 use diskside_trace::{Side as SpanSide, Span};
-use diskside_wire::function::{Outcome, Times, TraceContext, Trailer};
+use diskside_wire::function::{Outcome, Times, Trailer};
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt as _;
@@ -37,45 +43,18 @@ use std::time::{Duration, Instant};
 const MISFIT: i64 = -22;
 /// A server's return value for a function that the host may not run there: `-EACCES`.
 const DENIED: i64 = -13;
-/// Memory of a scan here.
-const MEMORY_LEN: u64 = 2 << 30;
 /// What to do about a server that does not run a function.
 const ELSEWHERE: &str = "; --place host runs it on this machine";
 /// Why a scan is not at the server.
 const MISSING: &str = "the server does not scan";
 
-/// How a file is scanned.
-#[derive(Clone, Debug)]
-pub struct ScanOptions {
-    /// Where. See [`File::scan`] for what `auto` does.
-    pub place: Where,
-    /// Stops it.
-    pub cancel: Option<CancelToken>,
-    /// Bytes of memory that a scan here may use.
-    pub memory_len: u64,
-    /// Threads that a scan here computes with, at most; one for each processor by default. Its result is the same however many.
-    pub threads: u32,
-    /// The program that scans here; `None`: it is searched for.
-    pub program: Option<Program>,
-    /// Whether directories that are called `key=value` are columns of the files in them, in scans of several files.
-    pub partitions: bool,
-    /// The span of the caller's trace that the scan is a part of.
-    pub trace: Option<TraceContext>,
-}
-
-impl Default for ScanOptions {
-    fn default() -> Self {
-        let threads = std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1));
-        let (memory_len, program, partitions) = (MEMORY_LEN, None, true);
-        Self { place: Where::Auto, cancel: None, memory_len, threads, program, partitions, trace: None }
-    }
-}
-
 /// How a scan went.
 #[derive(Clone, Debug)]
 pub struct Scanned {
-    /// Where it ran.
+    /// Where it ran; of a scan on both sides the device's.
     pub side: Side,
+    /// The row groups of one that was divided among both sides; `None`: it ran on one.
+    pub both: Option<BothCounts>,
     /// Why there.
     pub why: String,
     /// Which server answered, if the file's URL names several.
@@ -90,6 +69,14 @@ pub struct Scanned {
     pub moved_bytes: (u64, u64),
     /// How long it took.
     pub total: Duration,
+}
+
+impl Scanned {
+    /// Where it ran: `host`, `device`, or `both`.
+    #[must_use]
+    pub fn place(&self) -> &'static str {
+        if self.both.is_some() { "both" } else { self.side.name() }
+    }
 }
 
 /// The files of a scan.
@@ -111,7 +98,8 @@ impl File {
     /// A file of an export is scanned where [`ScanOptions::place`] says. The first time `Auto` scans at the server where sums go out,
     /// or the first rows, of files of at most 256 KiB, and where the rows that the filter takes of the first row group are at most half as
     /// long as the columns that would be read for them, which two short scans tell; else it reads the needed columns and scans here. From the
-    /// second time on it is the side that is faster, as far as both were measured. Here it takes the program `diskside-scan`; where that
+    /// second time on it is the side that is faster, as far as both were measured, or both at once, where the result is short and each
+    /// scans some row groups of the file. Here it takes the program `diskside-scan`; where that
     /// is missing, `Auto` scans at the server.
     ///
     /// # Errors
@@ -166,6 +154,16 @@ impl File {
             None => chosen.insert(scan.choose()?).clone(),
         };
         let mut counted = Counted { out, count: 0 };
+        if let Some(cut) = choice.cut {
+            match scan.on_both_sides(cut, &mut counted) {
+                Ok(scanned) => return Ok(Scanned { why: cut.why(), ..scanned }),
+                Err(error) if counted.count > 0 || !scan.is_wanted() || options.place == ScanPlace::Both => {
+                    return Err(error);
+                }
+                // One side alone says what is wrong, in its own words, or does what parts cannot.
+                Err(_) => scan.keep_whole(),
+            }
+        }
         let done = scan.measuring(&choice, || match choice.side {
             Side::Device => scan.at_server(plan, &mut counted),
             Side::Host => scan.here(&mut counted),
@@ -173,7 +171,7 @@ impl File {
         let Choice { mut side, mut why, .. } = choice;
         let done = match done {
             // Before anything ran.
-            Err(error) if side == Side::Device && options.place == Where::Auto && is_missing(&error) => {
+            Err(error) if side == Side::Device && options.place == ScanPlace::Auto && is_missing(&error) => {
                 (side, why) = (Side::Host, why_missing(&error));
                 scan.here(&mut counted)?
             }
@@ -183,7 +181,7 @@ impl File {
         let (answered, at_server) = (Vec::new(), u64::from(side == Side::Device));
         let files = FileCounts { found: 1, pruned: 0, here: 1 - at_server, at_server };
         let (result_bytes, total) = (counted.count, started.elapsed());
-        Ok(Scanned { side, why, answered, report, files, result_bytes, moved_bytes, total })
+        Ok(Scanned { side, both: None, why, answered, report, files, result_bytes, moved_bytes, total })
     }
 }
 

@@ -1,19 +1,20 @@
 //! Where `auto` scans: at first by a simple rule, and then by what the same scan took on either side.
 //!
-//! Every scan measures its side. While it runs, one row group is scanned on the other side now and then, and its result dropped
+//! Every scan measures its side. Before it, one row group is scanned on the other side now and then, and its result dropped
 //! ([`diskside_dispatch::adaptive`] says how often): a link, or a server that others keep busy, may be faster or slower than before.
-//! Such a measurement ends with the scan beside which it was made, so nobody waits for it.
+//! Not beside it: where both have the same processors, or fill a link, a row group takes many times as long as it would.
 
 use super::super::crowd::Present;
 use super::super::learnt::Subject;
 use super::super::place::{Place, Remote};
-use super::super::run::Where;
 use super::super::{Session, error::SessionError};
-use super::{Counted, Done, Scan, counting, is_missing, why_missing};
+use super::share::Cut;
+use super::{Counted, Done, Scan, ScanPlace, counting, is_missing, why_missing};
 use diskside_dispatch::{Conditions, Observation, PairId, Request, Side};
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{Format, Part, Plan, Report};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 /// Rows of which one in so many is wanted, or fewer, are cheaper to send than the columns, however well these are compressed.
@@ -31,6 +32,8 @@ pub(super) const TURN_ROWS: u64 = 32 << 10;
 const ROW_GROUPS_GUESS: u64 = 16;
 /// Sizes of scans that a session remembers.
 const SIZES_MAX: usize = 4096;
+/// A row group that measures the other side may take so much of what the scan takes.
+const PROBE_SHARE_MAX: f64 = 0.25;
 /// The name under which measurements of scans are kept.
 const LEARNT_NAME: &str = "scan";
 
@@ -39,8 +42,25 @@ const LEARNT_NAME: &str = "scan";
 pub(in crate::session) struct Choice {
     pub(super) side: Side,
     pub(super) why: String,
+    /// Both sides scan a part each.
+    pub(super) cut: Option<Cut>,
     /// The part that is scanned on the other side as well, to measure it.
-    pub(super) probe: Option<Part>,
+    pub(super) probe: Option<Probe>,
+}
+
+/// A measurement of the side on which a scan does not run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Probe {
+    part: Part,
+    /// It is given up after this.
+    timeout: Duration,
+}
+
+/// How much a scan has to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Work {
+    pub(super) row_groups: u64,
+    pub(super) needed_bytes: u64,
 }
 
 /// How much a scan has to do, by the last one that was alike: of a file, or of a part of it.
@@ -58,7 +78,7 @@ pub(in crate::session) type Sizes = std::collections::HashMap<PairId, Size>;
 
 impl Choice {
     fn new(side: Side, why: impl Into<String>) -> Self {
-        Self { side, why: why.into(), probe: None }
+        Self { side, why: why.into(), cut: None, probe: None }
     }
 }
 
@@ -69,22 +89,31 @@ impl Scan<'_> {
             _ => None,
         };
         match (self.options.place, remote) {
-            (Where::Host, _) => Ok(Choice::new(Side::Host, "as asked")),
-            (Where::Device, Some(_)) => Ok(Choice::new(Side::Device, "as asked")),
-            (Where::Device, None) => {
+            (ScanPlace::Host, _) => Ok(Choice::new(Side::Host, "as asked")),
+            (ScanPlace::Device, Some(_)) => Ok(Choice::new(Side::Device, "as asked")),
+            (ScanPlace::Both, Some(remote)) => self.by_both(remote),
+            (ScanPlace::Device | ScanPlace::Both, None) => {
                 let why =
                     "only files of exports are scanned at a server: name one as diskside://HOST/EXPORT/PATH".into();
                 Err(SessionError::NoDevice { name: self.name().to_owned(), why })
             }
-            (Where::Auto, None) => Ok(Choice::new(Side::Host, "the file is not one of an export")),
-            (Where::Auto, Some(_)) if self.program().is_none() => {
+            (ScanPlace::Auto, None) => Ok(Choice::new(Side::Host, "the file is not one of an export")),
+            (ScanPlace::Auto, Some(_)) if self.program().is_none() => {
                 Ok(Choice::new(Side::Device, "this machine has no program diskside-scan"))
             }
-            (Where::Auto, Some(remote)) => match self.measured(remote) {
+            (ScanPlace::Auto, Some(remote)) => match self.measured(remote) {
                 Some(choice) => Ok(choice),
                 None => self.by_rule(remote),
             },
         }
+    }
+
+    fn by_both(&self, remote: &Remote) -> Result<Choice, SessionError> {
+        if let Some(why) = self.why_whole() {
+            return Err(SessionError::Input { name: self.name().to_owned(), why: why.into() });
+        }
+        let cut = Some(self.cut_as_asked(remote));
+        Ok(Choice { cut, ..Choice::new(Side::Device, "as asked") })
     }
 
     fn by_rule(&self, remote: &Remote) -> Result<Choice, SessionError> {
@@ -124,7 +153,7 @@ impl Scan<'_> {
     }
 
     /// Whether all of the file is read for any of its columns.
-    fn is_text(&self) -> bool {
+    pub(super) fn is_text(&self) -> bool {
         let format =
             if self.plan.format == Format::Auto { Format::of_text(self.name()) } else { Some(self.plan.format) };
         matches!(format, Some(Format::Csv { .. } | Format::JsonLines))
@@ -166,13 +195,23 @@ impl Scan<'_> {
         };
         let decision = session.lock_dispatcher().decide(pair, &request, &conditions);
         let side = decision.plan.side()?;
+        let alone_s = decision.estimate.map(|estimate| estimate.on(side));
+        // Several of the caller's scans at once have both sides already.
+        if conditions.device_running + conditions.host_running == 0
+            && let Some(alone_s) = alone_s
+            && let Some(cut) = self.cut(remote, &Work { row_groups, needed_bytes }, known.requests, alone_s)
+        {
+            return Some(Choice { side, why: decision.to_string(), cut: Some(cut), probe: None });
+        }
+        let longest_s = known.observations.iter().map(|seen| seen.total_s).fold(0.0, f64::max);
+        let timeout = Duration::try_from_secs_f64(alone_s.unwrap_or(longest_s) * PROBE_SHARE_MAX).unwrap_or_default();
         let probe = decision.probe.map(|_| {
             // Another one each time: some may be ruled out by statistics.
             let at = known.requests % row_groups;
             let first = self.plan.part.first.saturating_add(u32::try_from(at).unwrap_or(0));
-            Part { first, count: 1 }
+            Probe { part: Part { first, count: 1 }, timeout }
         });
-        Some(Choice { side, why: decision.to_string(), probe })
+        Some(Choice { side, why: decision.to_string(), cut: None, probe })
     }
 
     /// How many of a file's row groups the scan is of.
@@ -213,58 +252,57 @@ impl Scan<'_> {
         sizes.insert(pair, Size { needed_bytes, row_groups, rows });
     }
 
-    /// Runs `whole` on a side, takes note of what it took, and measures the other side meanwhile, if that is due.
+    /// Measures the other side, if that is due, and then runs `whole` on a side and takes note of what it took.
     pub(super) fn measuring(
         &self,
         choice: &Choice,
         whole: impl FnOnce() -> Result<Done, SessionError>,
     ) -> Result<Done, SessionError> {
         let Place::Export(remote) = &self.file.inner.place else { return whole() };
-        std::thread::scope(|threads| {
-            let cancel = CancelToken::new();
-            let probe = choice.probe.map(|part| {
-                let cancel = cancel.clone();
-                threads.spawn(move || self.probe(choice.side.other(), part, cancel))
-            });
-            let (present, began) = (remote.link.enter(choice.side), Instant::now());
-            let done = whole();
-            if let Ok(done) = &done {
-                self.note(
-                    remote,
-                    choice.side,
-                    done,
-                    &Took { total: began.elapsed(), present: &present, is_probe: false },
-                );
-            }
-            cancel.cancel();
-            // It reports nothing: one that fails has measured nothing.
-            drop(probe.map(|probe| probe.join()));
-            done
-        })
-    }
-
-    fn probe(&self, side: Side, part: Part, cancel: CancelToken) {
-        let Place::Export(remote) = &self.file.inner.place else { return };
-        let plan = Plan { part, ..self.plan.clone() };
-        let options = super::ScanOptions { cancel: Some(cancel), ..self.options.clone() };
-        let scan = Scan { file: self.file, plan: &plan, options: &options };
-        let (present, began) = (remote.link.enter(side), Instant::now());
-        let out = &mut Counted { out: &mut std::io::sink(), count: 0 };
-        let done = match side {
-            Side::Device => scan.at_server(&plan, out),
-            Side::Host => scan.here(out),
-        };
-        if let Ok(done) = done {
-            self.note(remote, side, &done, &Took { total: began.elapsed(), present: &present, is_probe: true });
+        if let Some(probe) = choice.probe {
+            self.probe(remote, choice.side.other(), probe);
         }
+        let (present, began) = (remote.link.enter(choice.side), Instant::now());
+        let done = whole()?;
+        self.note(remote, choice.side, &done, &Took { total: began.elapsed(), present: &present, is_probe: false });
+        Ok(done)
     }
 
-    fn session(&self) -> &Session {
+    /// One that fails, or takes too long, has measured nothing.
+    fn probe(&self, remote: &Remote, side: Side, Probe { part, timeout }: Probe) {
+        let cancel = CancelToken::new();
+        let stop = cancel.clone();
+        let _watch = self.options.cancel.as_ref().map(|wanted| wanted.when_cancelled(move || stop.cancel()));
+        let plan = Plan { part, ..self.plan.clone() };
+        let options = super::ScanOptions { cancel: Some(cancel.clone()), ..self.options.clone() };
+        std::thread::scope(|threads| {
+            let (ended, is_over) = std::sync::mpsc::channel::<()>();
+            threads.spawn(move || {
+                // Nothing is sent: it ends when the other end is gone.
+                if is_over.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
+                    cancel.cancel();
+                }
+            });
+            let scan = Scan { file: self.file, plan: &plan, options: &options };
+            let (present, began) = (remote.link.enter(side), Instant::now());
+            let out = &mut Counted { out: &mut std::io::sink(), count: 0 };
+            let done = match side {
+                Side::Device => scan.at_server(&plan, out),
+                Side::Host => scan.here(out),
+            };
+            if let Ok(done) = done {
+                self.note(remote, side, &done, &Took { total: began.elapsed(), present: &present, is_probe: true });
+            }
+            drop(ended);
+        });
+    }
+
+    pub(super) fn session(&self) -> &Session {
         &self.file.inner.session
     }
 
     /// Scans of one file that do the same, wherever it is opened.
-    fn pair(&self) -> PairId {
+    pub(super) fn pair(&self) -> PairId {
         PairId { file: hash(self.name()), function: self.shape() }
     }
 
@@ -274,13 +312,14 @@ impl Scan<'_> {
 
     /// Begins with what earlier sessions learnt of such scans at this server.
     fn recall(&self, pair: PairId, target: &str) {
+        self.recall_as(pair, target, LEARNT_NAME);
+    }
+
+    pub(super) fn recall_as(&self, pair: PairId, target: &str, kind: &str) {
         let session = self.session();
         let Some(files) = session.learnt() else { return };
-        let subject = Subject {
-            target: target.to_owned(),
-            program: self.shape(),
-            function: format!("{LEARNT_NAME} {}", self.name()),
-        };
+        let subject =
+            Subject { target: target.to_owned(), program: self.shape(), function: format!("{kind} {}", self.name()) };
         if session.lock_dispatcher().view(pair).is_none()
             && let Some(learnt) = files.load(&subject)
         {

@@ -3,30 +3,13 @@
 
 use super::super::Session;
 use super::super::error::SessionError;
-use super::super::file::File;
-use super::super::place::Place;
 use super::find::{ScanFiles, path};
-use super::{Counted, FileCounts, ScanOptions, Scanned, program_of, scan_error, version};
-use crate::location::Location;
-use diskside_dispatch::Side;
-use diskside_engine::CallError;
-use diskside_sbpf::machine::CancelToken;
-use diskside_scan::{
-    Answer, Compression, Event, Format, OneFile, Partitions, Plan, Report, ScanError, Scanning, Several,
-};
+use super::running::{AT_ONCE, Running, Sources};
+use super::{Counted, ScanOptions, Scanned, program_of, scan_error};
+use diskside_scan::{Compression, Format, OneFile, Partitions, Plan, Several};
 use diskside_trace::{Side as SpanSide, Span};
-use std::collections::HashMap;
-use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt as _;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
+use std::io::Write;
 use std::time::Instant;
-
-/// Files that are scanned at one time.
-const AT_ONCE: u32 = 4;
-/// Pieces of the result of a file that wait for those of the files before it.
-const PIECES: usize = 4;
 
 impl Session {
     /// Scans files and writes the result for all of their rows to `out` as an Arrow stream, in the order of the files.
@@ -76,6 +59,7 @@ impl Session {
         let several = Several {
             files: order.len() as u32,
             scanned: scanned.len() as u32,
+            are_parts: false,
             at_once: AT_ONCE,
             memory_len: options.memory_len,
             name: files.name.clone(),
@@ -89,7 +73,7 @@ impl Session {
         });
         let scanning = program.start_several(&several, told).map_err(|error| scan_error(&files.name, error))?;
         let locations = order.iter().map(|file| files.files[*file].clone()).collect();
-        let mut running = Running::new(self, locations, &options, plan.compression);
+        let mut running = Running::new(Sources::Files(self.clone(), locations), &options, plan.compression);
         let mut counted = Counted { out, count: 0 };
         running.listen(&files.name, scanning, &mut counted)?;
         let mut all = running.end();
@@ -109,260 +93,4 @@ fn partitions(files: &ScanFiles, plan: &Plan, are_wanted: bool) -> Result<Partit
     let named: Vec<_> = files.files.iter().map(|file| (file.to_string(), path(file))).collect();
     Partitions::of(&named, &plan.types)
         .map_err(|error| SessionError::Input { name: files.name.clone(), why: error.to_string() })
-}
-
-/// The scans of the files, as they are asked for.
-struct Running {
-    session: Session,
-    files: Arc<[Location]>,
-    options: ScanOptions,
-    compression: Compression,
-    /// Results by the numbers of their requests, those that are still read.
-    results: HashMap<u64, Arc<Mutex<Incoming>>>,
-    asked: u64,
-    workers: Vec<JoinHandle<()>>,
-    shared: Arc<Mutex<Shared>>,
-}
-
-/// What scans have come to.
-struct Shared {
-    all: Scanned,
-    /// The first failure, as it was.
-    failed: Option<SessionError>,
-    /// The versions of files when they were asked for their columns.
-    versions: HashMap<usize, [u64; 7]>,
-}
-
-/// The result of a file on its way.
-struct Incoming {
-    /// `None`: it is over.
-    pieces: Option<Receiver<Piece>>,
-    rest: Vec<u8>,
-    /// Only the columns were asked for.
-    is_columns: bool,
-}
-
-enum Piece {
-    Bytes(Vec<u8>),
-    End(Result<Box<Scanned>, SessionError>),
-}
-
-impl Running {
-    fn new(session: &Session, files: Vec<Location>, options: &ScanOptions, compression: Compression) -> Self {
-        let all = Scanned {
-            side: Side::Host,
-            why: "no file has a row that is wanted".into(),
-            answered: Vec::new(),
-            report: Report::default(),
-            files: FileCounts::default(),
-            result_bytes: 0,
-            moved_bytes: (0, 0),
-            total: std::time::Duration::ZERO,
-        };
-        let shared = Arc::new(Mutex::new(Shared { all, failed: None, versions: HashMap::new() }));
-        Self {
-            session: session.clone(),
-            files: files.into(),
-            options: options.clone(),
-            compression,
-            results: HashMap::new(),
-            asked: 0,
-            workers: Vec::new(),
-            shared,
-        }
-    }
-
-    /// Does what the process asks for, until all of the result is there.
-    fn listen(&mut self, name: &str, mut scanning: Scanning, out: &mut Counted<'_>) -> Result<(), SessionError> {
-        // Those that are ahead are stopped as well when the rows of the others are enough.
-        let (wanted, all) = (self.options.cancel.take(), CancelToken::new());
-        let stop = all.clone();
-        let _watch = wanted.as_ref().map(|wanted| wanted.when_cancelled(move || stop.cancel()));
-        self.options.cancel = Some(all.clone());
-        let is_wanted = || !wanted.as_ref().is_some_and(CancelToken::is_cancelled);
-        let done = loop {
-            let event = scanning.next(&mut || is_wanted());
-            let answered = match event {
-                Ok(Event::Output(bytes)) => out.write(&bytes),
-                Ok(Event::Done(_)) => break Ok(()),
-                Ok(Event::Scan { file, plan }) => self.begin(file, plan).map_err(|error| scan_error(name, error)),
-                Ok(Event::Read { offset, len }) => {
-                    let answered = self.answer(offset, len).and_then(|answer| scanning.answer(answer));
-                    answered.map_err(|error| scan_error(name, error))
-                }
-                Ok(Event::Waits) => Ok(()),
-                Ok(Event::Turn) => Err(scan_error(name, ScanError::Garbage("it has no turns, and asks for one"))),
-                Err(error) => Err(scan_error(name, error)),
-            };
-            if let Err(error) = answered {
-                break Err(error);
-            }
-        };
-        all.cancel();
-        drop(scanning);
-        self.results.clear();
-        for worker in self.workers.drain(..) {
-            // A panic was reported by its thread.
-            let _ = worker.join();
-        }
-        done.map_err(|error| match &error {
-            SessionError::Cancelled(_) | SessionError::Call(CallError::Write(_)) => error,
-            _ => lock(&self.shared).failed.take().unwrap_or(error),
-        })
-    }
-
-    /// Begins to scan a file.
-    fn begin(&mut self, file: usize, plan: Plan) -> Result<(), ScanError> {
-        self.results.retain(|_, incoming| lock(incoming).pieces.is_some());
-        if file >= self.files.len() || self.results.len() > AT_ONCE as usize {
-            return Err(ScanError::Garbage("it asks for a file that is not there, or for too many at one time"));
-        }
-        self.workers.retain(|worker| !worker.is_finished());
-        let (sender, pieces) = sync_channel(PIECES);
-        let is_columns = plan.limit == Some(0);
-        let incoming = Incoming { pieces: Some(pieces), rest: Vec::new(), is_columns };
-        self.results.insert(self.asked, Arc::new(Mutex::new(incoming)));
-        self.asked += 1;
-        let (session, files, options) = (self.session.clone(), Arc::clone(&self.files), self.options.clone());
-        let (shared, plan) = (Arc::clone(&self.shared), Plan { compression: self.compression, ..plan });
-        let work = move || {
-            let scanned = scan_one(&session, &files[file], file, &plan, &options, &shared, &sender);
-            // One that is not awaited any more needs to hear nothing.
-            drop(sender.send(Piece::End(scanned.map(Box::new))));
-        };
-        let worker = std::thread::Builder::new().name("scan of a file".into()).spawn(work).map_err(ScanError::Pipe)?;
-        self.workers.push(worker);
-        Ok(())
-    }
-
-    /// The next bytes of a result.
-    fn answer(&self, number: u64, len: usize) -> Result<Answer, ScanError> {
-        let incoming =
-            self.results.get(&number).ok_or(ScanError::Garbage("it reads a result that it did not ask for"))?;
-        let (incoming, shared) = (Arc::clone(incoming), Arc::clone(&self.shared));
-        Ok(Answer(Box::new(move || lock(&incoming).next(len, &shared))))
-    }
-
-    fn end(self) -> Scanned {
-        lock(&self.shared).all.clone()
-    }
-}
-
-impl Incoming {
-    fn next(&mut self, len: usize, shared: &Mutex<Shared>) -> Result<Vec<u8>, String> {
-        while self.rest.is_empty() {
-            let Some(pieces) = &self.pieces else { return Ok(Vec::new()) };
-            match pieces.recv() {
-                Ok(Piece::Bytes(bytes)) => self.rest = bytes,
-                Ok(Piece::End(Ok(scanned))) => {
-                    self.pieces = None;
-                    lock(shared).add(*scanned, self.is_columns);
-                }
-                Ok(Piece::End(Err(error))) => {
-                    self.pieces = None;
-                    let told = error.to_string();
-                    lock(shared).failed.get_or_insert(error);
-                    return Err(told);
-                }
-                Err(_) => return Err("the scan of a file ended without an outcome".into()),
-            }
-        }
-        let behind = self.rest.split_off(len.min(self.rest.len()));
-        Ok(std::mem::replace(&mut self.rest, behind))
-    }
-}
-
-impl Shared {
-    /// Adds what the scan of a file came to. Of one for its columns only the bytes count.
-    fn add(&mut self, one: Scanned, is_columns: bool) {
-        let (all, report) = (&mut self.all, one.report);
-        all.moved_bytes.0 += one.moved_bytes.0;
-        all.moved_bytes.1 += one.moved_bytes.1;
-        all.report.read_len += report.read_len;
-        for answered in one.answered {
-            if !all.answered.contains(&answered) {
-                all.answered.push(answered);
-            }
-        }
-        if is_columns {
-            return;
-        }
-        if all.files.here + all.files.at_server == 0 {
-            (all.side, all.why) = (one.side, one.why);
-        }
-        all.files.here += one.files.here;
-        all.files.at_server += one.files.at_server;
-        all.report.row_groups += report.row_groups;
-        all.report.pruned += report.pruned;
-        all.report.rows_read += report.rows_read;
-        all.report.rows_selected += report.rows_selected;
-        all.report.needed_len += report.needed_len;
-        all.report.needed_len_of_all += report.needed_len_of_all;
-        all.report.file_len += report.file_len;
-    }
-}
-
-/// Scans one of the files. It has to be the version that was asked for its columns.
-fn scan_one(
-    session: &Session,
-    location: &Location,
-    index: usize,
-    plan: &Plan,
-    options: &ScanOptions,
-    shared: &Mutex<Shared>,
-    sender: &SyncSender<Piece>,
-) -> Result<Scanned, SessionError> {
-    let file = session.open_late(location)?;
-    if plan.limit == Some(0)
-        && let Some(version) = file.version_now()?
-    {
-        lock(shared).versions.insert(index, version);
-    }
-    let scanned = file.scan(plan, options, &mut Pieces(sender));
-    let before = lock(shared).versions.get(&index).copied();
-    if scanned.is_ok() && before.is_some() && file.version_now()? != before {
-        return Err(SessionError::Changed(location.to_string()));
-    }
-    file.close_late();
-    scanned
-}
-
-impl File {
-    /// The version that it has now; `None`: nothing tells it from others, or it is at several servers.
-    fn version_now(&self) -> Result<Option<[u64; 7]>, SessionError> {
-        let inner = &self.inner;
-        match &inner.place {
-            _ if self.copied.is_some() => Ok(None),
-            Place::Local { path, .. } => {
-                let found = std::fs::metadata(path);
-                let found = found.map_err(|source| SessionError::Open { name: inner.name.clone(), source })?;
-                let [len, times @ ..] = version(&found);
-                let [a, b, c, d] = times;
-                Ok(Some([len, a, b, c, d, found.dev(), found.ino()]))
-            }
-            Place::Export(_) => {
-                let now = inner.place.now(&inner.session, &inner.name)?;
-                Ok(now.version.map(|version| [now.len_bytes, version, 0, 0, 0, 0, 0]))
-            }
-            Place::Volume { .. } => Ok(None),
-        }
-    }
-}
-
-/// Hands on what a scan writes.
-struct Pieces<'a>(&'a SyncSender<Piece>);
-
-impl Write for Pieces<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.send(Piece::Bytes(bytes.to_vec())).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
