@@ -206,8 +206,7 @@ fn trap_of(error: &SessionError) -> Option<Trap> {
             let trailer = source.trailer()?;
             let place = trailer.place?;
             let kind = TrapKind::from_u16(trailer.trap_kind);
-            let region = u8::try_from(trailer.region).ok().filter(|_| kind.is_some() && trailer.bound > 0);
-            let region = region.map(|region| (RegionId(region), trailer.trap_offset as i64, trailer.bound));
+            let region = region_of(trailer.region, trailer.trap_offset, trailer.bound).filter(|_| kind.is_some());
             Some(Trap {
                 kind,
                 instruction: trailer.insn,
@@ -216,6 +215,23 @@ fn trap_of(error: &SessionError) -> Option<Trap> {
                 returned: kind.is_none().then_some(trailer.returned),
             })
         }
+        SessionError::OnRows { stop, .. } => {
+            let kind = TrapKind::from_u16(stop.trap_kind);
+            // One that gave rows of no length was neither stopped, nor did it return an error.
+            (kind.is_some() || stop.returned < 0).then(|| Trap {
+                kind,
+                instruction: stop.insn,
+                range: (stop.row_group, stop.row_group + 1),
+                region: region_of(stop.region, stop.offset, stop.bound).filter(|_| kind.is_some()),
+                returned: kind.is_none().then_some(stop.returned),
+            })
+        }
         _ => None,
     }
+}
+
+/// The memory of an access, with the offset in it and its length. Bit 15 says that it was a write.
+fn region_of(region: u16, offset: u64, bound: u64) -> Option<(RegionId, i64, u64)> {
+    let region = u8::try_from(region & !(1 << 15)).ok().filter(|_| bound > 0)?;
+    Some((RegionId(region), offset.cast_signed(), bound))
 }

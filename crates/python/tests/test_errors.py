@@ -35,6 +35,16 @@ def test_a_trap_has_the_line_and_the_place(session, place):
 
 
 @pytest.mark.parametrize("place", ["host", "device"])
+def test_a_write_has_its_memory_wherever_it_was(session, place):
+    """A server marks writes in the number of the memory, and ``region`` was None there."""
+    function = diskside.function(source=BEYOND.replace("*out = in[in_len / 8]", "((__u8 *)out)[1 << 20] = 1"))
+    with pytest.raises(diskside.TrapError, match="write of 1 byte") as told:
+        session.run(function, "n.u64", place=place)
+    trap = told.value.trap
+    assert (trap.kind, trap.region, trap.offset) == ("out_of_bounds", "output", 1 << 20)
+
+
+@pytest.mark.parametrize("place", ["host", "device"])
 def test_what_a_function_returns_is_told(session, place):
     function = diskside.function(source=BEYOND.replace("*out = in[in_len / 8];\n    return 8;", "return -DS_EINVAL;"))
     with pytest.raises(diskside.ReturnedError, match="returned -22: Invalid argument") as told:

@@ -233,13 +233,13 @@ def test_both_sides_scan_some_row_groups_each(path: Path, session: diskside.Sess
     report = of["both"].report
     assert report["place"] == "both" and report["row_groups_host"] + report["row_groups_device"] == report["row_groups"] == 6
     assert of["device"].report["row_groups_host"] is None
-    first: dict[str, Any] = {"columns": "n, word", "order": "price desc, n", "limit": 9}
+    first: dict[str, Any] = {"columns": "n, word, price", "order": "price desc, n", "limit": 9}
     assert session.scan("t.parquet", place="both", **first).arrow().equals(session.scan("t.parquet", place="host", **first).arrow())
     with pytest.raises(diskside.UsageError, match="rows are not divided among both sides"):
         session.scan("t.parquet", place="both").arrow()
     with pytest.raises(diskside.UsageError, match="depend on where a file is cut"):
         session.scan("t.parquet", aggregate="sum(f)", place="both").arrow()
-    with pytest.raises(diskside.UsageError, match="auto, host, device and both|both"):
+    with pytest.raises(diskside.UsageError, match="none of auto, host, device, both"):
         session.scan("t.parquet", place="here")
 
 

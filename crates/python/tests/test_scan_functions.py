@@ -103,6 +103,32 @@ def test_wrong_uses_are_refused(session: diskside.Session, summed: diskside.Func
         session.run(summed, "a.parquet", args={"below": 1})
 
 
+@pytest.mark.parametrize("place", [*PLACES, "local"])
+def test_a_failure_says_what_and_where_as_in_any_function(session: diskside.Session, directory: Path, place: str) -> None:
+    """Traps and errors of functions over columns were texts alone, and each was a TrapError whose ``trap`` is None."""
+
+    def failing(body: str) -> diskside.DisksideError:
+        function = diskside.function(source=f"{HEAD}DS_SELECT;\nSEC(\"columns/failing\") __s64 failing(__u8 *out, {ENTRY}{body}}}\n")
+        name = "a.parquet" if place != "local" else str(directory / "a.parquet")
+        # Row group 2 has the numbers from 600 to 899.
+        scan = session.scan(name, where="n >= 700", function=function, args={"below": 1}, place="auto" if place == "local" else place)
+        with pytest.raises(diskside.DisksideError) as caught:
+            scan.arrow()
+        return caught.value
+
+    error = failing("return out[0] = in->n[rows];")
+    assert isinstance(error, diskside.TrapError) and error.trap is not None
+    assert (error.trap.kind, error.trap.range, error.trap.returned) == ("out_of_bounds", (2, 3), None)
+    assert error.trap.offset == error.trap.bound == 200 * 8
+    error = failing("out[rows] = 1; return rows;")
+    assert isinstance(error, diskside.TrapError) and error.trap is not None
+    assert (error.trap.region, error.trap.offset, error.trap.bound) == ("output", 200, 200)
+    error = failing('return in->n[0] >= 700 ? DS_FAIL(DS_EINVAL, "no") : (__s64)rows;')
+    assert isinstance(error, diskside.ReturnedError) and error.trap is not None and "no" in str(error)
+    assert (error.trap.kind, error.trap.returned, error.trap.range) == (None, -22, (2, 3))
+    assert isinstance(failing("for (;;) *(volatile __u8 *)out += 1;"), diskside.BudgetError)
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_null_without_a_valid_member_is_an_error(session: diskside.Session, summed: diskside.Function, place: str) -> None:
     scan = session.scan("null.pq", input="parquet", function=summed, args={"below": 1}, place=place)

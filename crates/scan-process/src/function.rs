@@ -12,7 +12,7 @@ use diskside_engine::columns::{ColumnCalls, ColumnsError, Outputs, Rows};
 use diskside_engine::{Engine, TierChoice};
 use diskside_sbpf::helpers::standard;
 use diskside_sbpf::image::{ArgType, ColumnField, ColumnKind};
-use diskside_scan::{Failure, FailureKind, Gives, Plan};
+use diskside_scan::{Failure, FailureKind, Gives, Plan, Stop};
 use std::collections::HashMap;
 
 /// The function of a plan, ready to be called.
@@ -183,7 +183,16 @@ impl From<ColumnsError> for Wrong {
     fn from(error: ColumnsError) -> Self {
         let kind = match &error {
             ColumnsError::Unfit { .. } => FailureKind::Plan,
-            _ => FailureKind::Function,
+            ColumnsError::Stopped { trap, .. } => FailureKind::Function(Stop {
+                trap_kind: trap.kind as u16,
+                region: trap.region.map_or(0, |region| region.0.into()),
+                insn: trap.insn,
+                offset: trap.offset.cast_unsigned(),
+                bound: trap.bound,
+                ..Stop::default()
+            }),
+            ColumnsError::Errno { code, .. } => FailureKind::Function(Stop { returned: *code, ..Stop::default() }),
+            _ => FailureKind::Function(Stop::default()),
         };
         Self { kind, what: error.to_string() }
     }

@@ -10,7 +10,7 @@ use crate::work::{Goal, Made, What, Work};
 use arrow_array::ArrayRef;
 use arrow_schema::Schema;
 use diskside_engine::columns::Outputs;
-use diskside_scan::{Failure, FailureKind, Gives, Report};
+use diskside_scan::{Failure, FailureKind, Gives, Report, Stop};
 
 /// The result, as far as it is there.
 pub(crate) struct Merge<'a> {
@@ -146,7 +146,7 @@ impl<'a> Merge<'a> {
             return outcome.arrow(result.add(&[folded], 1));
         };
         let rows = structures.rows(bytes);
-        let wrong = |what| outcome.failure(FailureKind::Function, format_args!("{function} {what}"));
+        let wrong = |what| outcome.failure(FailureKind::Function(Stop::default()), format_args!("{function} {what}"));
         let (columns, rows) = rows.map_err(wrong)?;
         outcome.arrow(result.add(&columns, rows))
     }
@@ -174,7 +174,11 @@ impl<'a> Merge<'a> {
 }
 
 fn failure(work: &Work, place: &Place, wrong: Wrong) -> Failure {
-    work.outcome().failure(wrong.kind, format_args!("{}: {}", place.told(), wrong.what))
+    let kind = match wrong.kind {
+        FailureKind::Function(stop) => FailureKind::Function(Stop { row_group: place.index(), ..stop }),
+        other => other,
+    };
+    work.outcome().failure(kind, format_args!("{}: {}", place.told(), wrong.what))
 }
 
 /// Whether the filter of a scan that needs no column selects rows.

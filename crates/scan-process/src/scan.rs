@@ -46,6 +46,11 @@ impl Place {
         self.0.set(None);
     }
 
+    /// Which group, or file.
+    pub(crate) fn index(&self) -> u64 {
+        self.0.get().map_or(0, |(_, index)| index as u64)
+    }
+
     pub(crate) fn told(&self) -> String {
         self.0.get().map_or("the footer".into(), |(what, index)| format!("{what} {index}"))
     }

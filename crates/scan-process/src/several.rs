@@ -4,7 +4,7 @@
 //! scans are asked for, some files ahead of the one whose result is read.
 
 use crate::bind::Binder;
-use crate::function::{self, Function};
+use crate::function::{self, Function, Wrong};
 use crate::outcome::Outcome;
 use crate::partial::Partials;
 use crate::requests::{Answer, Requests};
@@ -19,7 +19,7 @@ use arrow_ipc::reader::StreamReader;
 use arrow_schema::{DataType, Field, Schema};
 use diskside_child::MayMakeCode;
 use diskside_engine::columns::Outputs;
-use diskside_scan::{Failure, FailureKind, Frame, OneFile, Plan, Report, Several, To};
+use diskside_scan::{Failure, FailureKind, Frame, OneFile, Plan, Report, Several, Stop, To};
 use std::collections::VecDeque;
 
 /// Carries a plan out.
@@ -241,7 +241,7 @@ impl Scan<'_> {
             Goal::Groups(partials) => outcome.groups(partials.finish(outcome)?)?,
             Goal::Function { mut function, structures, mut result } => {
                 let folded = function.calls().folded();
-                let wrong = |what| outcome.failure(FailureKind::Function, what);
+                let wrong = |what| outcome.failure(FailureKind::Function(Stop::default()), what);
                 let (columns, rows) = structures.rows(folded).map_err(wrong)?;
                 outcome.arrow(result.add(&columns, rows))?;
                 *result
@@ -315,9 +315,11 @@ fn add_result(
     }
     // A file without a row that is wanted gives nothing to fold.
     for part in structures::partials(batch).ok_or(None)?.iter().flatten().filter(|part| !part.is_empty()) {
-        let message = |error| format!("{file}: its result: {error}");
-        let folded = function.calls().fold(part);
-        folded.map_err(|error| Some(Failure { kind: FailureKind::Function, message: message(error) }))?;
+        let failed = |error| {
+            let Wrong { kind, what } = Wrong::from(error);
+            Some(Failure { kind, message: format!("{file}: its result: {what}") })
+        };
+        function.calls().fold(part).map_err(failed)?;
     }
     Ok(())
 }

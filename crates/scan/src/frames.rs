@@ -13,6 +13,8 @@ pub const OUTPUT_LEN_MAX: usize = 1 << 20;
 pub const READ_LEN_MAX: usize = 8 << 20;
 /// The most bytes of a Start besides its plan.
 const START_LEN_MAX: usize = 16 << 10;
+/// Bytes of how a function ended.
+const STOP_LEN: usize = 40;
 /// The most bytes of a message.
 const MESSAGE_LEN_MAX: usize = 1500;
 /// Bytes of a report behind the Arrow stream that it is of.
@@ -123,6 +125,25 @@ pub struct Report {
     pub file_len: u64,
 }
 
+/// How the function of a plan ended on the rows that it was given.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stop {
+    /// The row group that has these rows.
+    pub row_group: u64,
+    /// Why it was stopped: a number of `docs/wire.md`; 0: it was not.
+    pub trap_kind: u16,
+    /// The region of an access.
+    pub region: u16,
+    /// The instruction at which it was stopped.
+    pub insn: u32,
+    /// Of an access: the offset in that region.
+    pub offset: u64,
+    /// Of an access: how long that region is.
+    pub bound: u64,
+    /// The negative errno that it returned; 0: none.
+    pub returned: i64,
+}
+
 /// Whose fault it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
@@ -139,7 +160,7 @@ pub enum FailureKind {
     /// A defect of ours, or of what we use: a panic.
     Bug,
     /// The function of the plan failed on the rows.
-    Function,
+    Function(Stop),
 }
 
 /// Why a scan ended without its result.
@@ -199,7 +220,7 @@ impl Frame {
             Self::Scan { file, plan } => (SCAN, [&file.to_le_bytes()[..], plan].concat()),
             Self::Waits => (WAITS, Vec::new()),
             Self::Done(report) => (DONE, report.to_bytes().into()),
-            Self::Failed(failure) => (FAILED, [&[failure.kind as u8], cut(&failure.message)].concat()),
+            Self::Failed(failure) => (FAILED, failure.to_bytes()),
         };
         write_long(to, kind, &body)
     }
@@ -234,7 +255,7 @@ impl Frame {
             SCAN => (To::Parent, 4 + crate::PLAN_LEN_MAX),
             WAITS => (To::Parent, 0),
             DONE => (To::Parent, REPORT_LEN),
-            FAILED => (To::Parent, 1 + MESSAGE_LEN_MAX),
+            FAILED => (To::Parent, 1 + STOP_LEN + MESSAGE_LEN_MAX),
             _ => return Err(FrameError::Malformed("unknown frame")),
         };
         if sent_to != to {
@@ -271,20 +292,72 @@ impl Frame {
             }
             WAITS => Self::Waits,
             DONE => Self::Done(Report::from_bytes(&body)?),
-            _ => {
-                let (kind, message) = body.split_first()?;
-                let kind = match kind {
-                    0 => FailureKind::Plan,
-                    1 => FailureKind::File,
-                    2 => FailureKind::Unsupported,
-                    3 => FailureKind::Memory,
-                    4 => FailureKind::Reading,
-                    5 => FailureKind::Bug,
-                    6 => FailureKind::Function,
-                    _ => return None,
-                };
-                Self::Failed(Failure { kind, message: String::from_utf8_lossy(message).into_owned() })
+            _ => Self::Failed(Failure::from_bytes(&body)?),
+        })
+    }
+}
+
+impl Failure {
+    fn to_bytes(&self) -> Vec<u8> {
+        let (number, stop) = match self.kind {
+            FailureKind::Plan => (0, None),
+            FailureKind::File => (1, None),
+            FailureKind::Unsupported => (2, None),
+            FailureKind::Memory => (3, None),
+            FailureKind::Reading => (4, None),
+            FailureKind::Bug => (5, None),
+            FailureKind::Function(stop) => (6, Some(stop)),
+        };
+        let mut bytes = vec![number];
+        if let Some(Stop { row_group, trap_kind, region, insn, offset, bound, returned }) = stop {
+            bytes.extend_from_slice(&row_group.to_le_bytes());
+            bytes.extend_from_slice(&trap_kind.to_le_bytes());
+            bytes.extend_from_slice(&region.to_le_bytes());
+            bytes.extend_from_slice(&insn.to_le_bytes());
+            bytes.extend_from_slice(&offset.to_le_bytes());
+            bytes.extend_from_slice(&bound.to_le_bytes());
+            bytes.extend_from_slice(&returned.to_le_bytes());
+        }
+        bytes.extend_from_slice(cut(&self.message));
+        bytes
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (number, mut message) = bytes.split_first()?;
+        let kind = match number {
+            0 => FailureKind::Plan,
+            1 => FailureKind::File,
+            2 => FailureKind::Unsupported,
+            3 => FailureKind::Memory,
+            4 => FailureKind::Reading,
+            5 => FailureKind::Bug,
+            6 => {
+                let (stop, rest) = message.split_first_chunk()?;
+                message = rest;
+                FailureKind::Function(Stop::from_bytes(stop)?)
             }
+            _ => return None,
+        };
+        Some(Self { kind, message: String::from_utf8_lossy(message).into_owned() })
+    }
+}
+
+impl Stop {
+    fn from_bytes(bytes: &[u8; STOP_LEN]) -> Option<Self> {
+        let (row_group, rest) = bytes.split_first_chunk()?;
+        let (trap_kind, rest) = rest.split_first_chunk()?;
+        let (region, rest) = rest.split_first_chunk()?;
+        let (insn, rest) = rest.split_first_chunk()?;
+        let (offset, rest) = rest.split_first_chunk()?;
+        let (bound, returned) = rest.split_first_chunk()?;
+        Some(Self {
+            row_group: u64::from_le_bytes(*row_group),
+            trap_kind: u16::from_le_bytes(*trap_kind),
+            region: u16::from_le_bytes(*region),
+            insn: u32::from_le_bytes(*insn),
+            offset: u64::from_le_bytes(*offset),
+            bound: u64::from_le_bytes(*bound),
+            returned: i64::from_le_bytes(returned.try_into().ok()?),
         })
     }
 }
@@ -408,6 +481,9 @@ mod tests {
             plan: vec![1, 2],
         };
         let failure = Failure { kind: FailureKind::Unsupported, message: "no \u{e9}".into() };
+        let stop =
+            Stop { row_group: 1 << 33, trap_kind: 1, region: 2, insn: 3, offset: 4, bound: 1 << 40, returned: -22 };
+        let of_function = Failure { kind: FailureKind::Function(stop), message: "it".into() };
         let report = Report { row_groups: 1, file_len: 9, ..Report::default() };
         vec![
             (To::Child, Frame::Start(start)),
@@ -423,6 +499,7 @@ mod tests {
             (To::Parent, Frame::Waits),
             (To::Parent, Frame::Done(report)),
             (To::Parent, Frame::Failed(failure)),
+            (To::Parent, Frame::Failed(of_function)),
         ]
     }
 

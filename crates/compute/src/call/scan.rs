@@ -14,12 +14,15 @@ use diskside_engine::{ReadAt as _, Turns};
 use diskside_io::Errno;
 use diskside_nvme::Status;
 use diskside_rights::Access;
+use diskside_sbpf::trap::TrapKind;
 use diskside_scan::{
     Answer, Event, FailureKind, PLAN_LEN_MAX, Program, ReadsBy, Report, SCAN_NAME, SCAN_PIND, ScanError, Source, Start,
-    function_of,
+    Stop, function_of,
 };
 use diskside_wire::file::FileHandle;
-use diskside_wire::function::{Called, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Times, Trailer};
+use diskside_wire::function::{
+    Called, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, PlaceInSource, Times, Trailer,
+};
 
 use crate::call::answer::Problem;
 use crate::call::context::{CallContext, CallEvents};
@@ -361,12 +364,25 @@ impl ScanJob {
             ScanError::Failed(failure) => match failure.kind {
                 FailureKind::Plan => Trailer { returned: -EINVAL, ..simple(Outcome::Refused, failure.message) },
                 FailureKind::Unsupported | FailureKind::Memory => simple(Outcome::Refused, failure.message),
-                FailureKind::Function => simple(Outcome::Trap, failure.message),
+                FailureKind::Function(stop) => of_function(&stop, simple(Outcome::Trap, failure.message)),
                 FailureKind::File | FailureKind::Reading | FailureKind::Bug => simple(Outcome::Media, failure.message),
             },
             other => simple(Outcome::Media, other.to_string()),
         }
     }
+}
+
+/// The trailer of a function that was stopped or failed. Its place is the row group that it was in.
+fn of_function(stop: &Stop, mut trailer: Trailer) -> Trailer {
+    trailer.outcome = match TrapKind::from_u16(stop.trap_kind) {
+        Some(kind) => trailer::outcome_of(kind),
+        None if stop.returned < 0 => Outcome::Errno,
+        None => Outcome::Trap,
+    };
+    (trailer.returned, trailer.insn, trailer.trap_kind) = (stop.returned, stop.insn, stop.trap_kind);
+    (trailer.region, trailer.trap_offset, trailer.bound) = (stop.region, stop.offset, stop.bound);
+    trailer.place = Some(PlaceInSource { source_index: 0, offset: stop.row_group, len: 1 });
+    trailer
 }
 
 /// What the process of a scan does.

@@ -9,6 +9,7 @@ use diskside_io::readahead::ReadError;
 use diskside_io::request::Lost;
 use diskside_nvme::Status;
 use diskside_sbpf::trap::TrapKind;
+use diskside_scan::Stop;
 use diskside_wire::function::{MissingRange, Outcome};
 use std::io;
 use std::ops::Range;
@@ -65,6 +66,8 @@ pub enum SessionError {
         name: String,
         /// Where, and why.
         why: String,
+        /// The same for programs.
+        stop: Box<Stop>,
     },
     /// The function failed on this machine.
     #[error(transparent)]
@@ -195,7 +198,11 @@ impl SessionError {
             Self::Late(_) | Self::Unread(_) => FailureKind::Deadline,
             Self::Traversal { kind, .. } => *kind,
             Self::Call(error) => kind_of_call(error),
-            Self::OnRows { .. } => FailureKind::Trap,
+            Self::OnRows { stop, .. } => match TrapKind::from_u16(stop.trap_kind) {
+                Some(kind) => kind_of_trap(kind),
+                None if stop.returned < 0 => FailureKind::Returned,
+                None => FailureKind::Trap,
+            },
             Self::Device { source: FunctionError::Failed(trailer), .. } => match trailer.outcome {
                 Outcome::Trap => FailureKind::Trap,
                 Outcome::Budget => FailureKind::Budget,
@@ -306,6 +313,15 @@ fn address(target: &str) -> &str {
     target.split_once("://").map_or(target, |(_, address)| address)
 }
 
+fn kind_of_trap(kind: TrapKind) -> FailureKind {
+    match kind {
+        TrapKind::Budget => FailureKind::Budget,
+        TrapKind::Deadline => FailureKind::Deadline,
+        TrapKind::Cancelled => FailureKind::Cancelled,
+        _ => FailureKind::Trap,
+    }
+}
+
 fn kind_of_call(error: &CallError) -> FailureKind {
     match error {
         CallError::Read { error: ReadError::Changed { .. } | ReadError::Shrunk { .. }, .. } => FailureKind::Changed,
@@ -315,12 +331,7 @@ fn kind_of_call(error: &CallError) -> FailureKind {
         | CallError::Thread(_)
         | CallError::NoMemory { .. }
         | CallError::FileWrite { .. } => FailureKind::Environment,
-        CallError::Trapped { trap, .. } => match trap.kind {
-            TrapKind::Budget => FailureKind::Budget,
-            TrapKind::Deadline => FailureKind::Deadline,
-            TrapKind::Cancelled => FailureKind::Cancelled,
-            _ => FailureKind::Trap,
-        },
+        CallError::Trapped { trap, .. } => kind_of_trap(trap.kind),
         CallError::Cancelled { .. } => FailureKind::Cancelled,
         CallError::Errno { .. } => FailureKind::Returned,
         CallError::OutputFull { .. } | CallError::ResultTooLarge { .. } => FailureKind::OutputFull,

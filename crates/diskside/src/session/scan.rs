@@ -28,7 +28,7 @@ use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{
     Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadsBy, Report,
-    SCAN_PIND, ScanError, Scanning, Source, Start, UNKNOWN_VERSION,
+    SCAN_PIND, ScanError, Scanning, Source, Start, Stop, UNKNOWN_VERSION,
 };
 use diskside_trace::{Side as SpanSide, Span};
 use diskside_wire::function::{Outcome, Times, Trailer};
@@ -249,9 +249,10 @@ impl Scan<'_> {
                 {
                     self.without_functions(&format!("the server refuses the function: {message}"))
                 }
-                Some(Trailer { outcome: Outcome::Trap, message, .. }) if plan.function.is_some() => {
+                Some(trailer) if plan.function.is_some() && is_of_function(trailer) => {
+                    let message = &trailer.message;
                     let why = message.strip_prefix(&format!("{known}: ")).unwrap_or(message).to_owned();
-                    SessionError::OnRows { name: self.name().to_owned(), why }
+                    SessionError::OnRows { name: self.name().to_owned(), why, stop: Box::new(stop_of(trailer)) }
                 }
                 // The plan does not fit the file, wherever it is carried out.
                 Some(Trailer { outcome: Outcome::Refused, returned: MISFIT, message, .. }) => {
@@ -404,11 +405,30 @@ fn scan_error(name: &str, error: ScanError) -> SessionError {
         ScanError::Failed(failure) if failure.kind == FailureKind::Plan => {
             SessionError::Input { why: told(&failure.message), name }
         }
-        ScanError::Failed(failure) if failure.kind == FailureKind::Function => {
-            SessionError::OnRows { why: told(&failure.message), name }
-        }
-        ScanError::Failed(failure) => SessionError::file(&name, std::io::Error::other(told(&failure.message))),
+        ScanError::Failed(failure) => match failure.kind {
+            FailureKind::Function(stop) => {
+                SessionError::OnRows { why: told(&failure.message), name, stop: Box::new(stop) }
+            }
+            _ => SessionError::file(&name, std::io::Error::other(told(&failure.message))),
+        },
         other => SessionError::file(&name, std::io::Error::other(other.to_string())),
+    }
+}
+
+/// Whether the function of a scan was stopped or failed, and not the scan.
+fn is_of_function(trailer: &Trailer) -> bool {
+    trailer.outcome == Outcome::Trap || trailer.place.is_some()
+}
+
+fn stop_of(trailer: &Trailer) -> Stop {
+    Stop {
+        row_group: trailer.place.map_or(0, |place| place.offset),
+        trap_kind: trailer.trap_kind,
+        region: trailer.region,
+        insn: trailer.insn,
+        offset: trailer.trap_offset,
+        bound: trailer.bound,
+        returned: trailer.returned,
     }
 }
 
