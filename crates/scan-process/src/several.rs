@@ -156,7 +156,7 @@ impl Scan<'_> {
             let partials = Partials::new(&schema, self.outcome)?;
             if self.several.are_parts && partials.depend_on_order() {
                 let told = "sums of floating-point numbers depend on where a file is cut";
-                return Err(self.outcome.failure(FailureKind::Unsupported, told));
+                return Err(self.outcome.failure(FailureKind::Plan, told));
             }
             return Ok(Goal::Groups(partials));
         }

@@ -136,9 +136,9 @@ pub struct Stop {
     pub region: u16,
     /// The instruction at which it was stopped.
     pub insn: u32,
-    /// Of an access: the offset in that region.
+    /// The offset of an access in that region.
     pub offset: u64,
-    /// Of an access: how long that region is.
+    /// The length of that region, if it was an access.
     pub bound: u64,
     /// The negative errno that it returned; 0: none.
     pub returned: i64,

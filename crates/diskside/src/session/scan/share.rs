@@ -20,7 +20,7 @@ const REVIEW: u64 = 64;
 const REVIEW_LOSS_MAX: f64 = 2.0;
 /// Fewer row groups cannot be divided well.
 const ROW_GROUPS_MIN: u64 = 8;
-/// What takes less is over before two more processes could begin.
+/// A shorter scan is over before two more processes could begin.
 const ALONE_MIN: Duration = Duration::from_millis(100);
 /// How long a scan is said to take that cannot be cut.
 const NEVER: Duration = Duration::from_hours(1);
@@ -34,7 +34,7 @@ const CUTS_MAX: u64 = 1024;
 pub(super) struct Cut {
     /// The part of its row groups that the server scans.
     of_server: f64,
-    /// What both sides, and one alone, are expected to take; `None`: the caller wants it.
+    /// The time that both sides, and one alone, are expected to take; `None`: the caller wants it.
     expected_s: Option<(f64, f64)>,
 }
 
