@@ -240,7 +240,7 @@ def test_both_sides_scan_some_row_groups_each(path: Path, session: diskside.Sess
     with pytest.raises(diskside.UsageError, match="depend on where a file is cut"):
         session.scan("t.parquet", aggregate="sum(f)", place="both").arrow()
     with pytest.raises(diskside.UsageError, match="none of auto, host, device, both"):
-        session.scan("t.parquet", place="here")
+        session.scan("t.parquet", place="here").arrow()
 
 
 def test_who_has_enough_ends_the_scan(session: diskside.Session, path: Path) -> None:
