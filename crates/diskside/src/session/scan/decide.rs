@@ -32,8 +32,9 @@ pub(super) const TURN_ROWS: u64 = 32 << 10;
 const ROW_GROUPS_GUESS: u64 = 16;
 /// Sizes of scans that a session remembers.
 const SIZES_MAX: usize = 4096;
-/// A row group that measures the other side may take so much of what the scan takes.
+/// A row group that measures the other side may take so much of what the scan takes, or a process could not even begin.
 const PROBE_SHARE_MAX: f64 = 0.25;
+const PROBE_TIMEOUT_MIN: Duration = Duration::from_millis(20);
 /// The name under which measurements of scans are kept.
 const LEARNT_NAME: &str = "scan";
 
@@ -205,9 +206,10 @@ impl Scan<'_> {
         }
         let longest_s = known.observations.iter().map(|seen| seen.total_s).fold(0.0, f64::max);
         let timeout = Duration::try_from_secs_f64(alone_s.unwrap_or(longest_s) * PROBE_SHARE_MAX).unwrap_or_default();
+        let timeout = timeout.max(PROBE_TIMEOUT_MIN);
         let probe = decision.probe.map(|_| {
-            // Another one each time: some may be ruled out by statistics.
-            let at = known.requests % row_groups;
+            // Another one each time: some may be ruled out by statistics. Of a text all that is before it would be read.
+            let at = if self.is_text() { 0 } else { known.requests % row_groups };
             let first = self.plan.part.first.saturating_add(u32::try_from(at).unwrap_or(0));
             Probe { part: Part { first, count: 1 }, timeout }
         });
