@@ -1,6 +1,9 @@
 //! Threads that decode groups and compute with them, while the thread that leads puts together what they make of them, in the order
 //! of the file. So the result is the same however many there are.
 //!
+//! No more threads compute at one time than are let, the leader among them: it comes first, and the others let it at the end of the
+//! part that they make.
+//!
 //! They are started before the process gives up starting any, and before anybody knows what it is to scan.
 
 use crate::panics;
@@ -91,8 +94,12 @@ struct Turns {
 
 #[derive(Default)]
 struct State {
-    /// How many groups may be worked at.
+    /// How many threads may compute.
     threads: usize,
+    /// How many of the crew do.
+    computing: usize,
+    /// The leader computes, or is about to.
+    is_led: bool,
     /// The first group that the leader has not all of, and all behind it.
     first: usize,
     in_flight: VecDeque<Progress>,
@@ -111,7 +118,8 @@ struct Progress {
 
 impl<T: Send + 'static, E: Send + 'static> Groups<T, E> {
     pub(crate) fn new(crew: Crew, waiting_len_max: u64) -> Self {
-        let turns = Turns { state: Mutex::default(), changed: Condvar::new(), waiting_len_max };
+        let state = Mutex::new(State { is_led: true, ..State::default() });
+        let turns = Turns { state, changed: Condvar::new(), waiting_len_max };
         Self { crew, turns: Arc::new(turns), given: 0, in_flight: VecDeque::new() }
     }
 
@@ -136,7 +144,7 @@ impl<T: Send + 'static, E: Send + 'static> Groups<T, E> {
         let (made, taken) = channel();
         let group = Group { turns: Arc::clone(&self.turns), index: self.given };
         let job = move || {
-            group.awaits_turn();
+            group.begins_to_compute();
             let done = panics::caught(|| make(&group, &mut |part, len| group.hand(&made, part, len)));
             let failed = match done {
                 Ok(Ok(())) => None,
@@ -156,9 +164,21 @@ impl<T: Send + 'static, E: Send + 'static> Groups<T, E> {
         self.in_flight.push_back(taken);
     }
 
+    /// Has the crew compute with all threads that are let while the leader waits for something.
+    pub(crate) fn while_leader_waits<R>(&self, wait: impl FnOnce() -> R) -> R {
+        self.turns.lock().is_led = false;
+        self.turns.changed.notify_all();
+        let waited = wait();
+        self.turns.lock().is_led = true;
+        // Those that compute end their part first.
+        drop(self.turns.wait_until(|state| state.computing < state.threads.max(1)));
+        waited
+    }
+
     /// The next part of the first group; `None`: the group is at its end, or there is none.
     pub(crate) fn take(&mut self) -> Option<Result<T, E>> {
-        let made = self.in_flight.front()?.recv();
+        let first = self.in_flight.front()?;
+        let made = self.while_leader_waits(|| first.recv());
         let mut state = self.turns.lock();
         let taken = match made {
             Ok(Ok((part, len))) => {
@@ -185,18 +205,27 @@ impl<T: Send + 'static, E: Send + 'static> Groups<T, E> {
 impl Group {
     /// Runs what has to be done of each group in order, before it is done of the next one.
     pub(crate) fn in_order<R>(&self, work: impl FnOnce() -> R) -> R {
+        self.ends_to_compute();
         drop(self.turns.wait_until(|state| state.begun == self.index));
+        self.begins_to_compute();
         let done = work();
         self.has_begun();
         done
     }
 
-    /// Waits until few enough of the groups before this one are worked at.
-    fn awaits_turn(&self) {
-        drop(self.turns.wait_until(|state| {
+    /// Waits until few enough of the groups before this one are worked at, and few enough threads compute.
+    fn begins_to_compute(&self) {
+        let mut state = self.turns.wait_until(|state| {
             let before = state.in_flight.iter().take(self.index - state.first);
-            before.filter(|group| !group.is_done).count() < state.threads
-        }));
+            let worked_at = before.filter(|group| !group.is_done).count();
+            worked_at < state.threads && state.computing + usize::from(state.is_led) < state.threads
+        });
+        state.computing += 1;
+    }
+
+    fn ends_to_compute(&self) {
+        self.turns.lock().computing -= 1;
+        self.turns.changed.notify_all();
     }
 
     /// Hands a part to the leader, once there is room for it; false: it takes no more.
@@ -205,6 +234,7 @@ impl Group {
             0 => state.in_flight[0].parts < AHEAD,
             _ => state.waiting_len + len <= self.turns.waiting_len_max,
         };
+        self.ends_to_compute();
         {
             let mut state = self.turns.wait_until(has_room);
             state.waiting_len += len;
@@ -213,7 +243,7 @@ impl Group {
         }
         let is_taken = made.send(Ok((part, len))).is_ok();
         // Others may want to compute by now.
-        self.awaits_turn();
+        self.begins_to_compute();
         is_taken
     }
 
@@ -226,6 +256,7 @@ impl Group {
         let mut state = self.turns.lock();
         let at = self.index - state.first;
         state.in_flight[at].is_done = true;
+        state.computing -= 1;
         // One that failed may not have come to what is done in order.
         if state.begun == self.index {
             state.begun += 1;
@@ -285,6 +316,62 @@ mod tests {
             let wanted: Vec<_> = (0..20).flat_map(|group| (0..5).map(move |part| (group, part))).collect();
             assert_eq!(taken(&mut groups), (wanted, None), "{threads} threads");
         }
+    }
+
+    /// One thread was let, and the leader computed beside it: a scan had two processors of a server for the one that it was granted.
+    #[test]
+    fn no_more_compute_than_are_let_and_the_leader_is_one_of_them() {
+        use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+        for threads in 1..4 {
+            let mut groups = crew(threads);
+            let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+            let compute = {
+                let (now, most) = (Arc::clone(&now), Arc::clone(&most));
+                move || {
+                    most.fetch_max(now.fetch_add(1, SeqCst) + 1, SeqCst);
+                    thread::sleep(std::time::Duration::from_micros(300));
+                    now.fetch_sub(1, SeqCst);
+                }
+            };
+            for group in 0..12 {
+                let compute = compute.clone();
+                let make = move |_: &Group, hand: &mut dyn FnMut((usize, usize), u64) -> bool| {
+                    for part in 0..4 {
+                        compute();
+                        hand((group, part), 1);
+                    }
+                    Ok(())
+                };
+                groups.give(make, |told| told);
+            }
+            let mut parts = 0;
+            while !groups.in_flight.is_empty() {
+                parts += usize::from(groups.take().is_some());
+                compute();
+            }
+            assert_eq!(parts, 48);
+            let (most, threads_max) = (most.load(SeqCst), groups.crew.threads.min(threads));
+            assert!(most <= threads_max, "{most} of {threads_max}");
+        }
+    }
+
+    #[test]
+    fn fewer_are_let_while_all_compute() {
+        let mut groups = crew(THREADS_MAX);
+        for index in 0..40 {
+            let make = move |group: &Group, hand: &mut dyn FnMut((usize, usize), u64) -> bool| {
+                group.in_order(|| ());
+                (0..3).for_each(|part| assert!(hand((index, part), 40)));
+                Ok(())
+            };
+            groups.give(make, |told| told);
+        }
+        let mut taken = 0;
+        while !groups.in_flight.is_empty() {
+            groups.let_work(1 + taken * 7 % THREADS_MAX);
+            taken += usize::from(groups.take().is_some());
+        }
+        assert_eq!(taken, 120);
     }
 
     #[test]

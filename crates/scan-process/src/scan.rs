@@ -183,7 +183,8 @@ impl Scan<'_> {
             {
                 let computes = if given.is_empty() { Computes::Nothing } else { Computes::Something };
                 self.place.set(self.work.file.group_name(), group);
-                let unread = self.input.wait(fetching, computes)?;
+                let input = &mut self.input;
+                let unread = self.groups.while_leader_waits(|| input.wait(fetching, computes))?;
                 self.turn(group)?;
                 self.give(group, unread);
                 given.push_back((group, len));
