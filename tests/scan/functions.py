@@ -216,6 +216,7 @@ class Run:
         summed = self.source("summed", SUMMED)
         self.refused(summed, path, "local", ["--columns", "sorted"], 2, "--columns is about rows, and summed gives a result of its own")
         self.refused(summed, path, "local", ["--arg", "a=1"], 2, "summed takes no arguments")
+        self.refused(self.server.directory, path, "local", [], 4, f"cannot read {self.server.directory}: Is a directory")
         noise = self.server.directory / "noise.bpf.o"
         for content, told in [(b"no object", "ELF"), (b"\x7fELF" + bytes(600_000), "")]:
             noise.write_bytes(content)

@@ -133,11 +133,11 @@ pub fn object(what: impl AsRef<OsStr>) -> Result<Object, ResolveError> {
     let (path, function) = split_path(name);
     match path.extension().and_then(|e| e.to_str()) {
         Some("c") => Ok(Object { what, bytes: compile(path)?, function }),
-        Some(_) => {
+        None if !path.exists() => Err(ResolveError::Unknown { near: near_names(&what), name: what }),
+        _ => {
             let bytes = std::fs::read(path).map_err(|source| ResolveError::Read { path: path.to_owned(), source })?;
             Ok(Object { what, bytes, function })
         }
-        None => Err(ResolveError::Unknown { near: near_names(&what), name: what }),
     }
 }
 

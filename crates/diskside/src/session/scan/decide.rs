@@ -208,7 +208,7 @@ impl Scan<'_> {
         let timeout = Duration::try_from_secs_f64(alone_s.unwrap_or(longest_s) * PROBE_SHARE_MAX).unwrap_or_default();
         let timeout = timeout.max(PROBE_TIMEOUT_MIN);
         let probe = decision.probe.map(|_| {
-            // Another one each time: some may be ruled out by statistics. Of a text all that is before it would be read.
+            // Another one each time: some may be ruled out by statistics. All that is before it would be read of a text.
             let at = if self.is_text() { 0 } else { known.requests % row_groups };
             let first = self.plan.part.first.saturating_add(u32::try_from(at).unwrap_or(0));
             Probe { part: Part { first, count: 1 }, timeout }
