@@ -58,6 +58,7 @@ def check(diskside, server, rng, files, plan, plans):
         failing = FAILING if has_rows else FAILING[1:]
         for wrong in failing:
             compare(path, [*options, *wrong], False)
+            compare_both(path, [*options, *wrong])
         compared += plans + len(failing)
     if divided == 0:
         sys.exit("scan: no scan was divided among both sides")

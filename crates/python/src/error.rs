@@ -217,11 +217,11 @@ fn trap_of(error: &SessionError) -> Option<Trap> {
         }
         SessionError::OnRows { stop, .. } => {
             let kind = TrapKind::from_u16(stop.trap_kind);
-            // One that gave rows of no length was neither stopped, nor did it return an error.
+            // One whose output has a length that no rows have was neither stopped, nor did it return an error.
             (kind.is_some() || stop.returned < 0).then(|| Trap {
                 kind,
                 instruction: stop.insn,
-                range: (stop.row_group, stop.row_group + 1),
+                range: stop.row_group.map_or((0, 0), |row_group| (row_group, row_group.saturating_add(1))),
                 region: region_of(stop.region, stop.offset, stop.bound).filter(|_| kind.is_some()),
                 returned: kind.is_none().then_some(stop.returned),
             })
@@ -232,6 +232,6 @@ fn trap_of(error: &SessionError) -> Option<Trap> {
 
 /// The memory of an access, with the offset in it and its length. Bit 15 says that it was a write.
 fn region_of(region: u16, offset: u64, bound: u64) -> Option<(RegionId, i64, u64)> {
-    let region = u8::try_from(region & !(1 << 15)).ok().filter(|_| bound > 0)?;
+    let region = u8::try_from(region & !(1 << 15)).ok().filter(|region| *region != 0)?;
     Some((RegionId(region), offset.cast_signed(), bound))
 }

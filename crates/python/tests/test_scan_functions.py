@@ -126,7 +126,9 @@ def test_a_failure_says_what_and_where_as_in_any_function(session: diskside.Sess
     error = failing('return in->n[0] >= 700 ? DS_FAIL(DS_EINVAL, "no") : (__s64)rows;')
     assert isinstance(error, diskside.ReturnedError) and error.trap is not None and "no" in str(error)
     assert (error.trap.kind, error.trap.returned, error.trap.range) == (None, -22, (2, 3))
-    assert isinstance(failing("for (;;) *(volatile __u8 *)out += 1;"), diskside.BudgetError)
+    error = failing("for (;;) *(volatile __u8 *)out += 1;")
+    assert isinstance(error, diskside.BudgetError) and error.trap is not None
+    assert (error.trap.kind, error.trap.region) == ("budget", None)
 
 
 @pytest.mark.parametrize("place", PLACES)

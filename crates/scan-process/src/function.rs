@@ -179,13 +179,16 @@ impl Function {
     }
 }
 
+/// Added to the region of an access that was a write.
+const WRITE: u16 = 1 << 15;
+
 impl From<ColumnsError> for Wrong {
     fn from(error: ColumnsError) -> Self {
         let kind = match &error {
             ColumnsError::Unfit { .. } => FailureKind::Plan,
             ColumnsError::Stopped { trap, .. } => FailureKind::Function(Stop {
                 trap_kind: trap.kind as u16,
-                region: trap.region.map_or(0, |region| region.0.into()),
+                region: trap.region.map_or(0, |region| region.0.into()) | if trap.write { WRITE } else { 0 },
                 insn: trap.insn,
                 offset: trap.offset.cast_unsigned(),
                 bound: trap.bound,

@@ -175,7 +175,7 @@ impl<'a> Merge<'a> {
 
 fn failure(work: &Work, place: &Place, wrong: Wrong) -> Failure {
     let kind = match wrong.kind {
-        FailureKind::Function(stop) => FailureKind::Function(Stop { row_group: place.index(), ..stop }),
+        FailureKind::Function(stop) => FailureKind::Function(Stop { row_group: Some(place.index()), ..stop }),
         other => other,
     };
     work.outcome().failure(kind, format_args!("{}: {}", place.told(), wrong.what))

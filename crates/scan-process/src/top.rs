@@ -1,4 +1,4 @@
-//! The first rows in an order.
+//! The first rows in an order; of equal ones those that come first in the file, whoever computes and however it is cut.
 
 use crate::result::{out, outgoing_schema};
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
@@ -7,6 +7,7 @@ use arrow_schema::{ArrowError, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take;
 use diskside_scan::Plan;
+use std::sync::Arc;
 
 /// Rows that are sorted at a time, and how many times the wanted ones they are at least.
 const SORTED_ROWS: usize = 64 << 10;
@@ -65,7 +66,8 @@ impl Top {
             values: ArrayRef::clone(all.column(*index)),
             options: Some(*options),
         };
-        let columns: Vec<_> = self.keys.iter().map(column).collect();
+        let place = SortColumn { values: Arc::new(UInt32Array::from_iter_values(0..self.rows as u32)), options: None };
+        let columns: Vec<_> = self.keys.iter().map(column).chain([place]).collect();
         let first: UInt32Array = lexsort_to_indices(&columns, Some(self.wanted.min(self.rows)))?;
         let columns = all.columns().iter().map(|column| take(column, &first, None)).collect::<Result<_, _>>()?;
         let sorted = RecordBatch::try_new(SchemaRef::clone(&self.schema), columns)?;

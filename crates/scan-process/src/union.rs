@@ -16,7 +16,7 @@ pub(crate) struct Union {
     /// Each with the file that it was met in first.
     of_files: Vec<(Field, usize)>,
     of_paths: Vec<Field>,
-    /// The files are parts of one: a column that has no NULL there has none at all.
+    /// The files are parts of one, whose columns are as they are in it.
     are_parts: bool,
     /// The files are those of a table, whose metadata holds where a file says otherwise.
     is_of_table: bool,
@@ -102,8 +102,11 @@ impl Union {
             let expected = self.last.get(had.len()).copied().filter(|at| self.of_files[*at].0.name() == name);
             let known = expected.or_else(|| self.of_files.iter().position(|(known, _)| known.name() == name));
             let at = known.unwrap_or_else(|| {
-                let is_nullable = field.is_nullable() || !self.are_parts;
-                self.of_files.push((Field::new(name, found.clone(), is_nullable), file));
+                let of_all = match self.are_parts {
+                    true => field.as_ref().clone().with_data_type(found.clone()),
+                    false => Field::new(name, found.clone(), true),
+                };
+                self.of_files.push((of_all, file));
                 self.of_files.len() - 1
             });
             let (known, first) = &self.of_files[at];

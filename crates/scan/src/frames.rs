@@ -128,11 +128,11 @@ pub struct Report {
 /// How the function of a plan ended on the rows that it was given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stop {
-    /// The row group that has these rows.
-    pub row_group: u64,
+    /// The row group that has these rows; `None`: they are of several.
+    pub row_group: Option<u64>,
     /// Why it was stopped: a number of `docs/wire.md`; 0: it was not.
     pub trap_kind: u16,
-    /// The region of an access.
+    /// The region of an access; bit 15: it was a write.
     pub region: u16,
     /// The instruction at which it was stopped.
     pub insn: u32,
@@ -306,11 +306,12 @@ impl Failure {
             FailureKind::Memory => (3, None),
             FailureKind::Reading => (4, None),
             FailureKind::Bug => (5, None),
-            FailureKind::Function(stop) => (6, Some(stop)),
+            // 6 had no more than a message.
+            FailureKind::Function(stop) => (7, Some(stop)),
         };
         let mut bytes = vec![number];
         if let Some(Stop { row_group, trap_kind, region, insn, offset, bound, returned }) = stop {
-            bytes.extend_from_slice(&row_group.to_le_bytes());
+            bytes.extend_from_slice(&row_group.unwrap_or(u64::MAX).to_le_bytes());
             bytes.extend_from_slice(&trap_kind.to_le_bytes());
             bytes.extend_from_slice(&region.to_le_bytes());
             bytes.extend_from_slice(&insn.to_le_bytes());
@@ -331,7 +332,7 @@ impl Failure {
             3 => FailureKind::Memory,
             4 => FailureKind::Reading,
             5 => FailureKind::Bug,
-            6 => {
+            7 => {
                 let (stop, rest) = message.split_first_chunk()?;
                 message = rest;
                 FailureKind::Function(Stop::from_bytes(stop)?)
@@ -351,7 +352,7 @@ impl Stop {
         let (offset, rest) = rest.split_first_chunk()?;
         let (bound, returned) = rest.split_first_chunk()?;
         Some(Self {
-            row_group: u64::from_le_bytes(*row_group),
+            row_group: Some(u64::from_le_bytes(*row_group)).filter(|of| *of != u64::MAX),
             trap_kind: u16::from_le_bytes(*trap_kind),
             region: u16::from_le_bytes(*region),
             insn: u32::from_le_bytes(*insn),
@@ -481,8 +482,15 @@ mod tests {
             plan: vec![1, 2],
         };
         let failure = Failure { kind: FailureKind::Unsupported, message: "no \u{e9}".into() };
-        let stop =
-            Stop { row_group: 1 << 33, trap_kind: 1, region: 2, insn: 3, offset: 4, bound: 1 << 40, returned: -22 };
+        let stop = Stop {
+            row_group: Some(1 << 33),
+            trap_kind: 1,
+            region: 2,
+            insn: 3,
+            offset: 4,
+            bound: 1 << 40,
+            returned: -22,
+        };
         let of_function = Failure { kind: FailureKind::Function(stop), message: "it".into() };
         let report = Report { row_groups: 1, file_len: 9, ..Report::default() };
         vec![

@@ -381,7 +381,7 @@ fn of_function(stop: &Stop, mut trailer: Trailer) -> Trailer {
     };
     (trailer.returned, trailer.insn, trailer.trap_kind) = (stop.returned, stop.insn, stop.trap_kind);
     (trailer.region, trailer.trap_offset, trailer.bound) = (stop.region, stop.offset, stop.bound);
-    trailer.place = Some(PlaceInSource { source_index: 0, offset: stop.row_group, len: 1 });
+    trailer.place = Some(PlaceInSource { source_index: 0, offset: stop.row_group.unwrap_or(0), len: 1 });
     trailer
 }
 

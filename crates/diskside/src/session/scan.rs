@@ -108,24 +108,45 @@ impl File {
     pub fn scan(&self, plan: &Plan, options: &ScanOptions, out: &mut dyn Write) -> Result<Scanned, SessionError> {
         let mut span = Span::begin("scan", SpanSide::Internal, options.trace);
         let options = &ScanOptions { trace: span.context_or(options.trace), ..options.clone() };
-        let scanned = match &self.copied {
-            None => self.scan_once(plan, options, &mut None, out),
-            Some(_) => self.scan_where_it_answers(plan, options, out),
-        };
-        scanned.inspect_err(|error| span.fail(error))
+        self.scan_among(plan, options, Among::None, out).inspect_err(|error| span.fail(error))
+    }
+
+    /// The same for a file of several, all of which are scanned at the same time: by one side.
+    fn scan_of_several(
+        &self,
+        plan: &Plan,
+        options: &ScanOptions,
+        out: &mut dyn Write,
+    ) -> Result<Scanned, SessionError> {
+        self.scan_among(plan, options, Among::Others, out)
+    }
+
+    /// Scans it, alone or among others.
+    fn scan_among(
+        &self,
+        plan: &Plan,
+        options: &ScanOptions,
+        among: Among,
+        out: &mut dyn Write,
+    ) -> Result<Scanned, SessionError> {
+        match &self.copied {
+            None => self.scan_once(plan, options, among, &mut None, out),
+            Some(_) => self.scan_where_it_answers(plan, options, among, out),
+        }
     }
 
     fn scan_where_it_answers(
         &self,
         plan: &Plan,
         options: &ScanOptions,
+        among: Among,
         out: &mut dyn Write,
     ) -> Result<Scanned, SessionError> {
         let (started, mut tries) = (Instant::now(), Tries::new(options.cancel.as_ref(), None));
         let (mut out, mut chosen) = (Resumed::new(out), None);
         loop {
             let file = tries.file(self)?;
-            let scanned = file.scan_once(plan, options, &mut chosen, &mut out);
+            let scanned = file.scan_once(plan, options, among, &mut chosen, &mut out);
             if out.is_of_another(scanned.is_ok()) {
                 return Err(SessionError::OtherResult(file.inner.name.clone()));
             }
@@ -144,24 +165,30 @@ impl File {
         &self,
         plan: &Plan,
         options: &ScanOptions,
+        among: Among,
         chosen: &mut Option<Choice>,
         out: &mut dyn Write,
     ) -> Result<Scanned, SessionError> {
         let started = Instant::now();
-        let scan = Scan { file: self, plan, options };
+        let scan = Scan { file: self, plan, options, among };
         let choice = match chosen.clone() {
             Some(chosen) => chosen,
             None => chosen.insert(scan.choose()?).clone(),
         };
+        scan.measure_other(&choice);
         let mut counted = Counted { out, count: 0 };
         if let Some(cut) = choice.cut {
             match scan.on_both_sides(cut, &mut counted) {
                 Ok(scanned) => return Ok(Scanned { why: cut.why(), ..scanned }),
-                Err(error) if counted.count > 0 || !scan.is_wanted() || options.place == ScanPlace::Both => {
-                    return Err(error);
+                Err(error) => {
+                    let is_last = counted.count > 0 || !scan.is_wanted() || options.place == ScanPlace::Both;
+                    if is_last || matches!(error, SessionError::Call(CallError::Write(_))) {
+                        return Err(error);
+                    }
+                    // One side alone says what is wrong, in its own words, or does what parts cannot.
+                    scan.keep_whole(&error, cut);
+                    *chosen = Some(Choice { cut: None, ..choice.clone() });
                 }
-                // One side alone says what is wrong, in its own words, or does what parts cannot.
-                Err(_) => scan.keep_whole(),
             }
         }
         let done = scan.measuring(&choice, || match choice.side {
@@ -203,6 +230,16 @@ struct Scan<'a> {
     file: &'a File,
     plan: &'a Plan,
     options: &'a ScanOptions,
+    among: Among,
+}
+
+/// What a scan of a file is a part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Among {
+    /// It is all.
+    None,
+    /// Other files, or another part of the file, are scanned at the same time.
+    Others,
 }
 
 /// What one side did.
@@ -422,7 +459,7 @@ fn is_of_function(trailer: &Trailer) -> bool {
 
 fn stop_of(trailer: &Trailer) -> Stop {
     Stop {
-        row_group: trailer.place.map_or(0, |place| place.offset),
+        row_group: trailer.place.map(|place| place.offset),
         trap_kind: trailer.trap_kind,
         region: trailer.region,
         insn: trailer.insn,

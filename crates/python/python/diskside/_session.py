@@ -150,8 +150,8 @@ class Session:
         :param types: types of columns of a CSV or JSON lines file, ``price decimal(15, 2), day date``, or the same by name; those of
             others are guessed of its first lines. So are types of columns that directories say, of all of these.
         :param place: ``auto`` (where it is faster, or on both sides), ``host`` (the needed bytes are read, and decoded here by the
-            program ``diskside-scan``), ``device`` (at the server) or ``both`` (some row groups on each side, of sums and first rows in
-            an order); of several files, each.
+            program ``diskside-scan``), ``device`` (at the server) or ``both`` (some row groups of one file on each side, of sums and
+            first rows in an order); of several files, each.
         :param partitions: False: directories that are called ``key=value`` are not columns of the files in them.
         :param function: a function over columns, called for the rows that ``where`` takes: what :func:`function` makes, or takes, of
             ``SEC("columns/NAME")``. One with ``DS_SELECT`` selects rows for ``columns``, ``aggregate``, ``by``, ``order`` and ``limit``;

@@ -41,7 +41,8 @@ class Trap(NamedTuple):
     instruction: int
     """Which instruction of its code, counted in slots of 8 bytes."""
     range: tuple[int, int]
-    """First byte and end of the input that it was given, in the file; of a function over columns the row group, and the next one."""
+    """First byte and end of the input that it was given, in the file; of a function over columns the row group, and the next one,
+    or (0, 0) where results of several are put together."""
     region: str | None = None
     """Of an access: the memory, such as ``input`` or ``output``."""
     offset: int | None = None

@@ -13,6 +13,7 @@ use super::{Counted, Done, Scan, ScanPlace, counting, is_missing, why_missing};
 use diskside_dispatch::{Conditions, Observation, PairId, Request, Side};
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{Format, Part, Plan, Report};
+use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
@@ -32,8 +33,11 @@ pub(super) const TURN_ROWS: u64 = 32 << 10;
 const ROW_GROUPS_GUESS: u64 = 16;
 /// Sizes of scans that a session remembers.
 const SIZES_MAX: usize = 4096;
-/// A row group that measures the other side may take so much of what the scan takes, or a process could not even begin.
-const PROBE_SHARE_MAX: f64 = 0.25;
+/// A row group that measures the other side may take so much of what the scan takes.
+const PROBE_SHARE_MAX: f64 = 0.3;
+/// It takes more of what a scan of fewer row groups takes.
+const PROBED_ROW_GROUPS_MIN: u64 = 4;
+/// In less time a process would hardly begin.
 const PROBE_TIMEOUT_MIN: Duration = Duration::from_millis(20);
 /// The name under which measurements of scans are kept.
 const LEARNT_NAME: &str = "scan";
@@ -45,7 +49,7 @@ pub(in crate::session) struct Choice {
     pub(super) why: String,
     /// Both sides scan a part each.
     pub(super) cut: Option<Cut>,
-    /// The part that is scanned on the other side as well, to measure it.
+    /// The part that is scanned on the other side before, to measure it.
     pub(super) probe: Option<Probe>,
 }
 
@@ -74,8 +78,33 @@ pub(in crate::session) struct Size {
     rows: u64,
 }
 
-/// Sizes of scans of a session.
-pub(in crate::session) type Sizes = std::collections::HashMap<PairId, Size>;
+/// What a session remembers of scans.
+#[derive(Debug, Default)]
+pub(in crate::session) struct Sizes {
+    of: HashMap<PairId, Size>,
+    /// Those that cannot be cut.
+    whole: HashSet<PairId>,
+}
+
+impl Sizes {
+    fn insert(&mut self, pair: PairId, size: Size) {
+        if self.of.len() >= SIZES_MAX {
+            self.of.clear();
+        }
+        self.of.insert(pair, size);
+    }
+
+    pub(super) fn is_whole(&self, pair: PairId) -> bool {
+        self.whole.contains(&pair)
+    }
+
+    pub(super) fn keep_whole(&mut self, pair: PairId) {
+        if self.whole.len() >= SIZES_MAX {
+            self.whole.clear();
+        }
+        self.whole.insert(pair);
+    }
+}
 
 impl Choice {
     fn new(side: Side, why: impl Into<String>) -> Self {
@@ -178,7 +207,7 @@ impl Scan<'_> {
         self.recall(pair, &link.name);
         let known = session.lock_dispatcher().learnt(pair)?;
         let longest = known.observations.iter().map(|seen| seen.len_bytes).max()?;
-        let of_session = session.lock_sizes().get(&pair).copied();
+        let of_session = session.lock_sizes().of.get(&pair).copied();
         let guessed = || ROW_GROUPS_GUESS.min(self.plan.part.count.into()).max(1);
         let row_groups = of_session.map_or_else(guessed, |size| self.row_groups(size.row_groups));
         let guess = Size { row_groups, needed_bytes: longest / row_groups, rows: TURN_ROWS };
@@ -198,22 +227,19 @@ impl Scan<'_> {
         let side = decision.plan.side()?;
         let alone_s = decision.estimate.map(|estimate| estimate.on(side));
         // Several of the caller's scans at once have both sides already.
-        if conditions.device_running + conditions.host_running == 0
-            && let Some(alone_s) = alone_s
-            && let Some(cut) = self.cut(remote, &Work { row_groups, needed_bytes }, known.requests, alone_s)
-        {
-            return Some(Choice { side, why: decision.to_string(), cut: Some(cut), probe: None });
-        }
+        let is_alone = conditions.device_running + conditions.host_running == 0;
+        let work = Work { row_groups, needed_bytes };
+        let cut = alone_s.filter(|_| is_alone).and_then(|alone_s| self.cut(remote, &work, known.requests, alone_s));
         let longest_s = known.observations.iter().map(|seen| seen.total_s).fold(0.0, f64::max);
         let timeout = Duration::try_from_secs_f64(alone_s.unwrap_or(longest_s) * PROBE_SHARE_MAX).unwrap_or_default();
         let timeout = timeout.max(PROBE_TIMEOUT_MIN);
-        let probe = decision.probe.map(|_| {
+        let probe = decision.probe.filter(|_| row_groups >= PROBED_ROW_GROUPS_MIN).map(|_| {
             // Another one each time: some may be ruled out by statistics. All that is before it would be read of a text.
             let at = if self.is_text() { 0 } else { known.requests % row_groups };
             let first = self.plan.part.first.saturating_add(u32::try_from(at).unwrap_or(0));
             Probe { part: Part { first, count: 1 }, timeout }
         });
-        Some(Choice { side, why: decision.to_string(), cut: None, probe })
+        Some(Choice { side, why: decision.to_string(), cut, probe })
     }
 
     /// How many of a file's row groups the scan is of.
@@ -247,23 +273,23 @@ impl Scan<'_> {
         let scanned = self.row_groups(report.row_groups);
         let (row_groups, needed_bytes, rows) =
             (report.row_groups, report.needed_len / scanned, report.rows_read / scanned);
-        let mut sizes = self.session().lock_sizes();
-        if sizes.len() >= SIZES_MAX {
-            sizes.clear();
-        }
-        sizes.insert(pair, Size { needed_bytes, row_groups, rows });
+        self.session().lock_sizes().insert(pair, Size { needed_bytes, row_groups, rows });
     }
 
-    /// Measures the other side, if that is due, and then runs `whole` on a side and takes note of what it took.
+    /// Measures the other side, if that is due.
+    pub(super) fn measure_other(&self, choice: &Choice) {
+        if let (Some(probe), Place::Export(remote)) = (choice.probe, &self.file.inner.place) {
+            self.probe(remote, choice.side.other(), probe);
+        }
+    }
+
+    /// Runs `whole` on a side, and takes note of what it took.
     pub(super) fn measuring(
         &self,
         choice: &Choice,
         whole: impl FnOnce() -> Result<Done, SessionError>,
     ) -> Result<Done, SessionError> {
         let Place::Export(remote) = &self.file.inner.place else { return whole() };
-        if let Some(probe) = choice.probe {
-            self.probe(remote, choice.side.other(), probe);
-        }
         let (present, began) = (remote.link.enter(choice.side), Instant::now());
         let done = whole()?;
         self.note(remote, choice.side, &done, &Took { total: began.elapsed(), present: &present, is_probe: false });
@@ -279,13 +305,17 @@ impl Scan<'_> {
         let options = super::ScanOptions { cancel: Some(cancel.clone()), ..self.options.clone() };
         std::thread::scope(|threads| {
             let (ended, is_over) = std::sync::mpsc::channel::<()>();
-            threads.spawn(move || {
+            let timer = move || {
                 // Nothing is sent: it ends when the other end is gone.
                 if is_over.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout) {
                     cancel.cancel();
                 }
-            });
-            let scan = Scan { file: self.file, plan: &plan, options: &options };
+            };
+            // Without a timer nothing is measured.
+            if std::thread::Builder::new().name("timer of a probe".into()).spawn_scoped(threads, timer).is_err() {
+                return;
+            }
+            let scan = Scan { file: self.file, plan: &plan, options: &options, among: self.among };
             let (present, began) = (remote.link.enter(side), Instant::now());
             let out = &mut Counted { out: &mut std::io::sink(), count: 0 };
             let done = match side {

@@ -50,8 +50,8 @@ pub(super) struct Shared {
     failed: Option<SessionError>,
     /// The versions of files when they were asked for their columns.
     versions: HashMap<usize, [u64; 7]>,
-    /// Row groups of the file that was asked for its columns last.
-    pub(super) row_groups: u64,
+    /// The file that was asked for its columns last.
+    pub(super) of_columns: Report,
 }
 
 /// The result of a file on its way.
@@ -81,7 +81,8 @@ impl Running {
             moved_bytes: (0, 0),
             total: std::time::Duration::ZERO,
         };
-        let shared = Arc::new(Mutex::new(Shared { all, failed: None, versions: HashMap::new(), row_groups: 0 }));
+        let shared =
+            Arc::new(Mutex::new(Shared { all, failed: None, versions: HashMap::new(), of_columns: Report::default() }));
         Self {
             sources: Arc::new(sources),
             options: options.clone(),
@@ -211,7 +212,7 @@ impl Shared {
             }
         }
         if is_columns {
-            self.row_groups = report.row_groups;
+            self.of_columns = report;
             return;
         }
         if all.files.here + all.files.at_server == 0 {
@@ -249,7 +250,7 @@ impl Sources {
         match self {
             Self::Files(session, files) => {
                 let file = session.open_late(&files[index])?;
-                let scanned = file.scan_version(index, plan, shared, || file.scan(plan, options, out))?;
+                let scanned = file.scan_version(index, plan, shared, || file.scan_of_several(plan, options, out))?;
                 file.close_late();
                 Ok(scanned)
             }
@@ -274,13 +275,16 @@ impl File {
         }
         let scanned = scan();
         let before = lock(shared).versions.get(&number).copied();
-        if scanned.is_ok() && before.is_some() && self.version_now()? != before {
-            return Err(SessionError::Changed(self.inner.name.clone()));
-        }
-        scanned
+        // One that failed may have met what came in its place.
+        let after = match &scanned {
+            Ok(_) if before.is_some() => self.version_now()?,
+            Err(_) if before.is_some() => self.version_now().unwrap_or(before),
+            _ => before,
+        };
+        if after == before { scanned } else { Err(SessionError::Changed(self.inner.name.clone())) }
     }
 
-    /// The version that it has now; `None`: nothing tells it from others, or it is at several servers.
+    /// The version that it has now; `None`: nothing tells it from others, or it may be at several servers.
     fn version_now(&self) -> Result<Option<[u64; 7]>, SessionError> {
         let inner = &self.inner;
         match &inner.place {

@@ -5,7 +5,7 @@ use super::super::Session;
 use super::super::error::SessionError;
 use super::find::{ScanFiles, path};
 use super::running::{AT_ONCE, Running, Sources};
-use super::{Counted, ScanOptions, Scanned, program_of, scan_error};
+use super::{Counted, ScanOptions, ScanPlace, Scanned, program_of, scan_error};
 use diskside_scan::{Compression, Format, OneFile, Partitions, Plan, Several};
 use diskside_trace::{Side as SpanSide, Span};
 use std::io::Write;
@@ -29,6 +29,11 @@ impl Session {
     ) -> Result<Scanned, SessionError> {
         if let Some(location) = files.plain() {
             return self.open_late(location)?.scan(plan, options, out);
+        }
+        if options.place == ScanPlace::Both {
+            let why =
+                "each of several files is scanned on one side: both are for one file that is named by its path".into();
+            return Err(SessionError::Input { name: files.name.clone(), why });
         }
         let mut span = Span::begin("scan of several files", SpanSide::Internal, options.trace);
         let threads = options.threads.div_ceil(AT_ONCE);

@@ -3,10 +3,11 @@
 //! At first it is a guess by what each side takes alone; then it is what both took, since they share processors or a link. Now and
 //! then the way that looks slower is taken, where it is not slower by much: things change.
 
+use super::super::error::SessionError;
 use super::super::place::Remote;
-use super::Scan;
 use super::decide::Work;
 use super::split::PartDone;
+use super::{Among, Scan};
 use diskside_dispatch::{Costs, Observation, PairId, PairView, Side};
 use diskside_scan::{Part, Plan};
 use std::time::Duration;
@@ -22,6 +23,8 @@ const REVIEW_LOSS_MAX: f64 = 2.0;
 const ROW_GROUPS_MIN: u64 = 8;
 /// A shorter scan is over before two more processes could begin.
 const ALONE_MIN: Duration = Duration::from_millis(100);
+/// The result of a part that is longer waits for the one before it, and so does its scan.
+const RESULT_LEN_MAX: u64 = 1 << 20;
 /// How long a scan is said to take that cannot be cut.
 const NEVER: Duration = Duration::from_hours(1);
 /// A file of which nothing is known yet.
@@ -34,6 +37,8 @@ const CUTS_MAX: u64 = 1024;
 pub(super) struct Cut {
     /// The part of its row groups that the server scans.
     of_server: f64,
+    /// The bytes that the whole scan needs, as far as that is known.
+    needed_bytes: u64,
     /// The time that both sides, and one alone, are expected to take; `None`: the caller wants it.
     expected_s: Option<(f64, f64)>,
 }
@@ -59,18 +64,17 @@ impl Scan<'_> {
             return None;
         }
         let (alone, both) = (self.pair(), self.recalled_both(remote));
+        if self.session().lock_sizes().is_whole(both) {
+            return None;
+        }
         let dispatcher = self.session().lock_dispatcher();
         let guessed = best(&dispatcher.view(alone)?, work)?;
         let measured = dispatcher.view(both).and_then(|view| best(&view, work));
         drop(dispatcher);
-        let is_review = requests % REVIEW == REVIEW - 1;
         let (of_server, both_s) = measured.unwrap_or(guessed);
-        let is_faster = both_s < if measured.is_some() { GAIN } else { GAIN_GUESSED } * alone_s;
-        let is_taken = match is_review && measured.is_some() && both_s < REVIEW_LOSS_MAX * alone_s {
-            true => !is_faster,
-            false => is_faster,
-        };
-        is_taken.then_some(Cut { of_server, expected_s: Some((both_s, alone_s)) })
+        let is_review = requests % REVIEW == REVIEW - 1;
+        let is_taken = is_taken(both_s, alone_s, measured.is_some(), is_review);
+        is_taken.then_some(Cut { of_server, needed_bytes: work.needed_bytes, expected_s: Some((both_s, alone_s)) })
     }
 
     /// How the file is cut for a scan that is to be on both sides, whatever that takes.
@@ -78,7 +82,8 @@ impl Scan<'_> {
         let both = self.recalled_both(remote);
         let view = self.session().lock_dispatcher().view(both);
         let known = view.and_then(|view| best(&view, &CUT_UNKNOWN));
-        Cut { of_server: known.map_or(0.5, |(of_server, _)| of_server), expected_s: None }
+        let of_server = known.map_or(0.5, |(of_server, _)| of_server);
+        Cut { of_server, needed_bytes: CUT_UNKNOWN.needed_bytes, expected_s: None }
     }
 
     /// Scans that do the same on both sides, with what earlier sessions learnt of them.
@@ -91,13 +96,17 @@ impl Scan<'_> {
     /// Why only one side can scan it; `None`: both can.
     pub(super) fn why_whole(&self) -> Option<&'static str> {
         let Plan { order, limit, part, .. } = self.plan;
-        let is_short = self.plan.aggregates() || self.plan.gives_result() || (limit.is_some() && !order.is_empty());
-        if self.is_text() {
+        let is_short = self.plan.aggregates() || (limit.is_some_and(|limit| limit > 0) && !order.is_empty());
+        if self.among == Among::Others {
+            Some("others are scanned at the same time")
+        } else if self.plan.gives_result() {
+            Some("a function with a result is called on one side: what it gives is put together in order")
+        } else if self.is_text() {
             Some("a text is read from its beginning, and only row groups are divided among both sides")
         } else if *part != Part::default() {
             Some("row groups that are named are not divided among both sides")
         } else if !is_short {
-            Some("rows are not divided among both sides, only sums, results of functions, and first rows in an order")
+            Some("rows are not divided among both sides, only sums and first rows in an order")
         } else {
             None
         }
@@ -108,20 +117,36 @@ impl Scan<'_> {
     /// Row groups count alike, whatever statistics leave of them: where the wanted rows are at one end of a file, the side that has that
     /// end looks slower, and has fewer the next time.
     pub(super) fn note_both(&self, done: [(PartDone, u64); 2]) {
+        let both = self.pair_of_both();
+        if done.iter().any(|(done, _)| done.result_bytes > RESULT_LEN_MAX) {
+            self.session().lock_sizes().keep_whole(both);
+            return;
+        }
         let needed_bytes: u64 = done.iter().map(|(done, _)| done.report.needed_len).sum();
         let of_all: u64 = done.iter().map(|(_, row_groups)| row_groups).sum();
         for (side, (done, row_groups)) in Side::ALL.into_iter().zip(done) {
             let len_bytes = (needed_bytes as f64 * row_groups as f64 / of_all.max(1) as f64) as u64;
             let of = observation(side, len_bytes, done.result_bytes, done.total);
-            self.session().lock_dispatcher().observe(self.pair_of_both(), &of);
+            self.session().lock_dispatcher().observe_probe(both, &of, 1.0);
         }
     }
 
-    /// Takes note that a scan cannot be cut, or not now.
-    pub(super) fn keep_whole(&self) {
-        for side in Side::ALL {
-            self.session().lock_dispatcher().observe(self.pair_of_both(), &observation(side, 1, 0, NEVER));
+    /// Takes note that a scan cannot be cut, if that is why it failed on both sides.
+    pub(super) fn keep_whole(&self, error: &SessionError, cut: Cut) {
+        let both = self.pair_of_both();
+        match error {
+            // It was replaced, or its server is gone: one side may do better, and so may both another time.
+            SessionError::Changed(_) | SessionError::Device { .. } | SessionError::Lost(_) => return,
+            // The plan says so: it will the next time, in another process, too.
+            SessionError::Input { .. } => {
+                for side in Side::ALL {
+                    let of = observation(side, cut.needed_bytes, 0, NEVER);
+                    self.session().lock_dispatcher().observe_probe(both, &of, 1.0);
+                }
+            }
+            _ => {}
         }
+        self.session().lock_sizes().keep_whole(both);
     }
 
     /// Scans that do the same on both sides.
@@ -129,6 +154,13 @@ impl Scan<'_> {
         let PairId { file, function } = self.pair();
         PairId { file, function: !function }
     }
+}
+
+/// Whether both sides are taken for a scan, by what they and one are expected to take.
+fn is_taken(both_s: f64, alone_s: f64, is_measured: bool, is_review: bool) -> bool {
+    let gain = if is_measured { GAIN } else { GAIN_GUESSED };
+    let is_faster = both_s < gain * alone_s;
+    if is_review && is_measured && both_s < REVIEW_LOSS_MAX * alone_s { !is_faster } else { is_faster }
 }
 
 fn observation(side: Side, len_bytes: u64, output_bytes: u64, total: Duration) -> Observation {
@@ -195,8 +227,20 @@ mod tests {
     }
 
     #[test]
+    fn both_are_taken_where_they_are_faster_and_reviewed_where_that_costs_little() {
+        // By a guess it has to look better.
+        assert!(
+            !is_taken(0.8, 1.0, false, false) && is_taken(0.8, 1.0, true, false) && is_taken(0.7, 1.0, false, false)
+        );
+        assert!(!is_taken(0.95, 1.0, true, false));
+        // A review goes the other way, where it is measured and not much slower.
+        assert!(!is_taken(0.8, 1.0, true, true) && is_taken(1.5, 1.0, true, true) && !is_taken(2.5, 1.0, true, true));
+        assert!(!is_taken(0.8, 1.0, false, true) && is_taken(0.7, 1.0, false, true));
+    }
+
+    #[test]
     fn each_side_has_a_row_group() {
-        let cut = |of_server| Cut { of_server, expected_s: None };
+        let cut = |of_server| Cut { of_server, needed_bytes: 1, expected_s: None };
         assert_eq!([0.0, 0.24, 0.26, 1.0].map(|share| cut(share).row_groups(10)), [1, 2, 3, 9]);
     }
 }

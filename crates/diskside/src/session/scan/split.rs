@@ -1,14 +1,14 @@
 //! One file on both sides at once: its first row groups are scanned at the server, the others here, and one process puts the two
 //! results together.
 //!
-//! It is for results that are short whatever the file's length: aggregates, what a function gives, and first rows in an order. Of
-//! others the rows of the second part would wait for those of the first one.
+//! It is for results that are mostly short whatever the file's length: aggregates, and first rows in an order. Of others the rows of
+//! the second part would wait for those of the first one. A function that folds its outputs is given them in order, by one side.
 
 use super::super::error::SessionError;
 use super::super::file::File;
 use super::running::{Running, Shared, Sources, lock};
 use super::share::Cut;
-use super::{Counted, Scan, ScanOptions, ScanPlace, Scanned, program_of, scan_error};
+use super::{Among, Counted, Scan, ScanOptions, ScanPlace, Scanned, program_of, scan_error};
 use diskside_dispatch::Side;
 use diskside_scan::{Compression, OneFile, Part, Plan, Report, Several};
 use std::io::Write;
@@ -61,11 +61,13 @@ impl Scan<'_> {
             .start_several(&several, std::iter::repeat_n(part, 2))
             .map_err(|error| scan_error(self.name(), error))?;
         let done = Arc::new(Mutex::new([None; 2]));
-        let both = BothSides { file: self.file.clone(), cut, began, done: Arc::clone(&done) };
+        // A copy at another server is another file.
+        let file = File { inner: Arc::clone(&self.file.inner), copied: None };
+        let both = BothSides { file, cut, began, done: Arc::clone(&done) };
         let mut running = Running::new(Sources::BothSides(both), self.options, self.plan.compression);
         running.listen(self.name(), scanning, out)?;
         let mut all = running.end();
-        all.result_bytes = out.count;
+        (all.result_bytes, all.files.found) = (out.count, 1);
         all.total = began.elapsed();
         if let [Some(here), Some(at_server)] = *done.lock().unwrap_or_else(PoisonError::into_inner) {
             let row_groups = at_server.report.row_groups;
@@ -93,12 +95,18 @@ impl BothSides {
     ) -> Result<Scanned, SessionError> {
         let side = if number == 0 { Side::Device } else { Side::Host };
         let is_columns = plan.limit == Some(0);
-        let part = if is_columns { Part::default() } else { self.part(side, lock(shared).row_groups)? };
+        let of_columns = lock(shared).of_columns;
+        let part = if is_columns { Part::default() } else { self.part(side, of_columns.row_groups)? };
         let place = if side == Side::Device { ScanPlace::Device } else { ScanPlace::Host };
         let (plan, options) = (Plan { part, ..plan.clone() }, ScanOptions { place, ..options.clone() });
-        let scan = || self.file.scan_once(&plan, &options, &mut None, out);
+        let scan = || self.file.scan_once(&plan, &options, Among::Others, &mut None, out);
         let scanned = self.file.scan_version(0, &plan, shared, scan)?;
         if !is_columns {
+            // Not all servers know versions.
+            let looks = |of: &Report| (of.row_groups, of.file_len);
+            if looks(&scanned.report) != looks(&of_columns) {
+                return Err(SessionError::Changed(self.file.inner.name.clone()));
+            }
             let (report, result_bytes, total) = (scanned.report, scanned.result_bytes, self.began.elapsed());
             self.done.lock().unwrap_or_else(PoisonError::into_inner)[side as usize] =
                 Some(PartDone { report, result_bytes, total });
