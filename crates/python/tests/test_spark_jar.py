@@ -204,6 +204,26 @@ def test_groups_that_do_not_fit_a_server_are_made_here(spark: SparkSession, url:
     assert groups.selectExpr("count(*)", "sum(count)").collect() == [(300_000, 301_000)]
 
 
+def test_groups_are_made_at_the_server_whatever_rows_come_first(spark: SparkSession, url: str, directory: Path) -> None:
+    """A filter ruled out the first row group of a sorted file, in which groups were to be counted, and all rows travelled."""
+    pq.write_table(pa.table({"n": range(5000), "key": [n % 7 for n in range(5000)]}), directory / "sorted.parquet", row_group_size=500)
+    frame = spark.read.format("diskside").load(f"{url}/sorted.parquet")
+    for where in ["n < 700", "n >= 700", "n >= 4600", "n between 2300 and 2600"]:
+        groups = frame.filter(where).groupBy("key").count()
+        assert "--by" in pushed(groups), where
+        assert groups.selectExpr("sum(count)").collect() == [(frame.filter(where).count(),)]
+
+
+def test_nested_columns_of_many_batches(spark: SparkSession, url: str, directory: Path) -> None:
+    """Spark closes the columns of a batch before the next one: a struct had no members then, and the query failed."""
+    found = [{"a": n, "b": [str(n)], "c": {"d": n / 2}} for n in range(150_000)]
+    pq.write_table(pa.table({"n": range(150_000), "nested": found}), directory / "nested.parquet", row_group_size=70_000)
+    mine, theirs = spark.read.format("diskside").load(f"{url}/nested.parquet"), spark.read.parquet(str(directory / "nested.parquet"))
+    assert mine.dtypes == theirs.dtypes
+    for text in ["sum(nested.a)", "max(nested.b[0])", "sum(nested.c.d)", "count(nested)"]:
+        assert mine.filter("n > 10").selectExpr(text).collect() == theirs.filter("n > 10").selectExpr(text).collect(), text
+
+
 def test_sums_at_the_border_are_those_of_spark(spark: SparkSession, url: str, directory: Path) -> None:
     """Spark's sums of 64 bits wrap, or fail in ANSI mode, and its decimals have 38 digits."""
     mine, theirs = spark.read.format("diskside").load(f"{url}/big.parquet"), spark.read.parquet(str(directory / "big.parquet"))
@@ -294,6 +314,12 @@ def test_a_filtered_table_prunes_the_one_that_it_is_joined_with(spark: SparkSess
             found = rows(frames["scanned"])
             assert found == rows(frames["plain"]) and len(found) == 1000, key
             assert output_rows(frames["scanned"], f"--columns '\"{key}\",\"value\"'") == 1000, key
+        (directory / "parts").mkdir()
+        for part in range(4):
+            pq.write_table(pq.read_table(directory / "facts.parquet").slice(2000 * part, 2000), directory / "parts" / f"{part}.parquet")
+        spark.read.format("diskside").load(f"{url}/parts").createOrReplaceTempView("scanned_parts")
+        parts = spark.sql("select f.value, k.kind from scanned_parts f join scanned_kinds k on f.number = k.number where k.kind = 3")
+        assert rows(parts) == rows(spark.sql(query.replace("NAME", "plain"))) and output_rows(parts, "--columns '\"number\",\"value\"'") == 1000
         # Few rows do not wait for keys.
         narrow = spark.sql("select f.value from scanned_facts f join scanned_kinds k on f.number = k.number where k.kind = 3 and f.day = date '2020-01-04'")
         assert "dynamicpruning" not in plan(narrow) and narrow.count() == 200

@@ -202,6 +202,16 @@ impl File {
                 (side, why) = (Side::Host, why_missing(&error));
                 scan.here(&mut counted)?
             }
+            // A server has less memory for a scan than this machine: groups do not fit, or a row group.
+            Err(error)
+                if side == Side::Device
+                    && options.place == ScanPlace::Auto
+                    && counted.count == 0
+                    && is_refused(&error) =>
+            {
+                (side, why) = (Side::Host, format!("the server refused it: {error}"));
+                scan.measuring(&Choice::new(Side::Host, &*why), || scan.here(&mut counted))?
+            }
             done => done?,
         };
         let Done { report, moved_bytes, .. } = done;
@@ -488,6 +498,12 @@ fn is_missing(error: &SessionError) -> bool {
     let missing = [Status::INVALID_PROGRAM_INDEX, Status::NO_PROGRAM, Status::FUNCTION_NOT_FOUND];
     matches!(error, SessionError::NoDevice { .. })
         || error.function().is_some_and(|error| missing.iter().any(|status| error.is_status(*status)))
+}
+
+/// Whether a server says that it cannot scan so, where this machine perhaps can.
+fn is_refused(error: &SessionError) -> bool {
+    let trailer = error.function().and_then(FunctionError::trailer);
+    trailer.is_some_and(|trailer| trailer.outcome == Outcome::Refused && trailer.returned == 0)
 }
 
 /// What a server says instead, in short.

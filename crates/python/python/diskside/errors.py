@@ -208,7 +208,13 @@ def _line(text: str) -> dict[str, Any]:
     """The source line that a message names: ``instruction 9 (sum.bpf.c:6: *out += in[i];)``."""
     import re
 
-    found = re.search(r"at instruction \d+ \((.*?):(\d+)(?:: (.*?))?\)[:;,. ]", text + " ", re.DOTALL)
-    if found is None:
+    begin = re.search(r"at instruction \d+ \((.*?):(\d+)(: )?", text, re.DOTALL)
+    if begin is None:
         return {}
-    return {"file": found[1], "line": int(found[2]), "text": found[3]}
+    line = None
+    if begin[3]:
+        ends = [end.start() for end in re.finditer(r"\)(?=[:;,. ]|$)", text[begin.end() :])]
+        lines = [text[begin.end() :][:end] for end in ends]
+        # The line may have parentheses of its own.
+        line = next((one for one in lines if one.count("(") == one.count(")")), lines[0] if lines else None)
+    return {"file": begin[1], "line": int(begin[2]), "text": line}

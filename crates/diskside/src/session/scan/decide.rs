@@ -107,7 +107,7 @@ impl Sizes {
 }
 
 impl Choice {
-    fn new(side: Side, why: impl Into<String>) -> Self {
+    pub(super) fn new(side: Side, why: impl Into<String>) -> Self {
         Self { side, why: why.into(), cut: None, probe: None }
     }
 }
@@ -160,18 +160,30 @@ impl Scan<'_> {
         }
     }
 
-    /// By the bytes of the first row group that would travel: the server counts the rows that are wanted, and sends some of them.
+    /// By the bytes of a row group that would travel: the server counts the rows that are wanted, and sends some of them. It is the
+    /// first one, or one of others if statistics rule that out: files are often in the order of what is asked for.
     fn sampled(&self) -> Result<Choice, SessionError> {
-        let part = Part { first: self.plan.part.first, count: 1 };
-        let report = match self.sample(&Plan { part, ..counting(self.plan) }) {
-            Err(error) if is_missing(&error) => return Ok(Choice::new(Side::Host, why_missing(&error))),
-            counted => counted?.report,
+        let (mut part, mut left) = (Part { first: self.plan.part.first, count: 1 }, None);
+        let report = loop {
+            let report = match self.sample(&Plan { part, ..counting(self.plan) }) {
+                Err(error) if is_missing(&error) => return Ok(Choice::new(Side::Host, why_missing(&error))),
+                counted => counted?.report,
+            };
+            if report.pruned == 0 {
+                break report;
+            }
+            let left = left.get_or_insert_with(|| self.other_samples(report.row_groups).into_iter());
+            match left.next() {
+                Some(next) => part.first = next,
+                None => return Ok(Choice::new(Side::Device, "statistics rule the sampled row groups out")),
+            }
         };
-        if report.pruned > 0 {
-            return Ok(Choice::new(Side::Device, "statistics rule the first row group out"));
-        }
         let (rows, of) = (report.rows_selected, report.rows_read);
-        let told = format!("{rows} of {of} rows of the first row group are wanted");
+        let which = match part.first - self.plan.part.first {
+            0 => "the first row group".to_owned(),
+            _ => format!("row group {}", part.first),
+        };
+        let told = format!("{rows} of {of} rows of {which} are wanted");
         if rows.saturating_mul(SELECTIVE) <= of {
             return Ok(Choice::new(Side::Device, told));
         }
@@ -180,6 +192,17 @@ impl Scan<'_> {
         let read_bytes = some.report.needed_len;
         let side = if sent_bytes * SHORTER <= read_bytes.into() { Side::Device } else { Side::Host };
         Ok(Choice::new(side, format!("{told}, about {sent_bytes} bytes; {read_bytes} would be read for them")))
+    }
+
+    /// Row groups that are sampled if the first one is ruled out: the last one, and some between them.
+    fn other_samples(&self, of_file: u64) -> Vec<u32> {
+        let (first, count) = (self.plan.part.first, u32::try_from(self.row_groups(of_file)).unwrap_or(u32::MAX));
+        let mut found: Vec<u32> =
+            [count - 1, count / 2, count / 4, count / 4 * 3].into_iter().filter(|at| *at > 0).collect();
+        found.sort_unstable();
+        found.dedup();
+        found.reverse();
+        found.into_iter().map(|at| first + at).collect()
     }
 
     /// Whether all of the file is read for any of its columns.

@@ -36,7 +36,7 @@ final class DisksideScanBuilder
     /** Rows that a scan sorts. */
     private static final int ORDERED_ROWS_MAX = 64 << 10;
     private static final int ORDER_COLUMNS_MAX = 8;
-    /** Groups of the first row group, by which it is guessed whether all of them are few. */
+    /** Groups of a row group, by which it is guessed whether all of them are few. */
     static final long GROUPS_MAX = 4096;
     private static final long GROUP_ROWS_MIN = 8;
     /** Rows of which one in so many is wanted anyway are few: their scan need not wait until the keys of another table are known. */
@@ -48,6 +48,7 @@ final class DisksideScanBuilder
     private final DisksideTable table;
     private final Listing listing;
     private final List<Part> parts;
+    private final int rowGroups;
     private final OptionalLong rows;
     private final List<String> conditions = new ArrayList<>();
     private final List<Predicate> pushed = new ArrayList<>();
@@ -61,10 +62,11 @@ final class DisksideScanBuilder
     private SortOrder[] orderedBy = new SortOrder[0];
     private Integer limit;
 
-    DisksideScanBuilder(DisksideTable table, Listing listing, List<Part> parts, OptionalLong rows) {
+    DisksideScanBuilder(DisksideTable table, Listing listing, List<Part> parts, int rowGroups, OptionalLong rows) {
         this.table = table;
         this.listing = listing;
         this.parts = parts;
+        this.rowGroups = rowGroups;
         this.rows = rows;
         this.wanted = table.schema();
     }
@@ -130,10 +132,10 @@ final class DisksideScanBuilder
         if (!listing.isOneFile()) {
             return false;
         }
-        List<String> words = new ArrayList<>(List.of("--row-groups", "0..1", "--by", of.by(), "--aggregate", "count(*)"));
+        List<String> words = new ArrayList<>(List.of("--by", of.by(), "--aggregate", "count(*)"));
         words.addAll(where());
         words.addAll(List.of("--limit", String.valueOf(GROUPS_MAX + 1)));
-        Sample sample = Sample.of(table.options(), words);
+        Sample sample = Sample.of(table.options(), rowGroups, words);
         boolean areFew = sample.resultRows() <= GROUPS_MAX && sample.resultRows() * GROUP_ROWS_MIN <= sample.selectedRows();
         return areFew && sample.selectedRows() > 0;
     }
@@ -143,11 +145,11 @@ final class DisksideScanBuilder
         if (!isNarrowed || !listing.isOneFile()) {
             return false;
         }
-        List<String> words = new ArrayList<>(List.of("--row-groups", "0..1", "--aggregate", "count(*)"));
+        List<String> words = new ArrayList<>(List.of("--aggregate", "count(*)"));
         words.addAll(where());
         Sample sample;
         try {
-            sample = Sample.of(table.options(), words);
+            sample = Sample.of(table.options(), rowGroups, words);
         } catch (IllegalStateException failure) {
             // The scan itself says so, if there is one.
             return false;

@@ -131,7 +131,7 @@ final class DisksideTable implements SupportsRead {
     @Override
     public ScanBuilder newScanBuilder(CaseInsensitiveStringMap given) {
         State now = look();
-        return new DisksideScanBuilder(this, now.listing(), Part.of(now.listing(), options.targetBytes(), now.rowGroups()), now.rows());
+        return new DisksideScanBuilder(this, now.listing(), Part.of(now.listing(), options.targetBytes(), now.rowGroups()), now.rowGroups(), now.rows());
     }
 
     /** The files as they are now. */

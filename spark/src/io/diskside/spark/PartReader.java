@@ -22,8 +22,6 @@ import org.apache.spark.sql.vectorized.ColumnarBatch;
 
 /** The rows of a part, as a command of its own sends them. */
 final class PartReader implements PartitionReader<ColumnarBatch> {
-    /** The message of a scan whose groups do not fit its memory; no row has come then. */
-    private static final String TOO_MANY_GROUPS = "the aggregates do not fit";
     private static final int BUFFER_BYTES = 256 << 10;
 
     private final DisksideScan.Readers readers;
@@ -48,18 +46,7 @@ final class PartReader implements PartitionReader<ColumnarBatch> {
             return false;
         }
         if (reader == null) {
-            begin(readers.options().place());
-            try {
-                return advance();
-            } catch (IOException failure) {
-                boolean areGroupsTooMany = failure.getMessage() != null && failure.getMessage().contains(TOO_MANY_GROUPS);
-                if (!areGroupsTooMany || !readers.options().place().equals("auto")) {
-                    throw failure;
-                }
-                // This machine has more memory for them than a server gives to a scan.
-                release();
-                begin("host");
-            }
+            begin();
         }
         return advance();
     }
@@ -82,7 +69,7 @@ final class PartReader implements PartitionReader<ColumnarBatch> {
         return true;
     }
 
-    private void begin(String place) throws IOException {
+    private void begin() throws IOException {
         TaskContext task = TaskContext.get();
         List<String> words = new ArrayList<>(readers.words());
         if (!readers.columns().isEmpty()) {
@@ -95,7 +82,7 @@ final class PartReader implements PartitionReader<ColumnarBatch> {
             }
             words.addAll(List.of("--columns", listed(sent)));
         }
-        words.addAll(List.of("--place", place, "--format", "arrow", "--out", "-", "--json"));
+        words.addAll(List.of("--place", readers.options().place(), "--format", "arrow", "--out", "-", "--json"));
         part.addTo(words);
         command = new Command(readers.options(), words, () -> task != null && task.isInterrupted());
         memory = ArrowUtils.rootAllocator().newChildAllocator("diskside scan", 0, Long.MAX_VALUE);

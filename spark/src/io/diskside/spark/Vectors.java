@@ -72,7 +72,17 @@ final class Vectors {
         if (vector instanceof FixedSizeBinaryVector bytes) {
             return new Bytes(type, bytes);
         }
-        return new ArrowColumnVector(vector);
+        return new Unowned(vector);
+    }
+
+    /** Spark closes the columns of a batch before the next one, and a struct that is closed has lost its members. */
+    private static final class Unowned extends ArrowColumnVector {
+        Unowned(FieldVector vector) {
+            super(vector);
+        }
+
+        @Override
+        public void close() {}
     }
 
     /** Means, each of them a sum by a number of values. */
