@@ -1,4 +1,4 @@
-//! The first rows in an order; of equal ones those that come first in the file, whoever computes and however it is cut.
+//! The first rows in an order; of equal ones those that come first in the file, on each side and however it is cut.
 
 use crate::result::{out, outgoing_schema};
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array};

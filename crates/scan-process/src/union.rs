@@ -15,6 +15,8 @@ use std::sync::Arc;
 pub(crate) struct Union {
     /// Each with the file that it was met in first.
     of_files: Vec<(Field, usize)>,
+    /// Their places: files may have a hundred thousand columns.
+    places: HashMap<String, usize>,
     of_paths: Vec<Field>,
     /// The files are parts of one, whose columns are as they are in it.
     are_parts: bool,
@@ -29,9 +31,16 @@ pub(crate) struct Union {
     /// Types that the plan gives columns of text files.
     types: Vec<(String, ColumnType)>,
     /// Of each file the columns that it has; `None`: it was not asked yet.
-    had: Vec<Option<Rc<[usize]>>>,
+    had: Vec<Option<Rc<Had>>>,
     /// Most files have the same as the one before.
-    last: Rc<[usize]>,
+    last: Rc<Had>,
+}
+
+/// Columns of a file, by their places: in its order, and to find them.
+#[derive(Default)]
+struct Had {
+    in_order: Vec<usize>,
+    all: HashSet<usize>,
 }
 
 impl Union {
@@ -49,6 +58,7 @@ impl Union {
         let (of_files, types, had) = (Vec::new(), plan.types.clone(), vec![None; several.files as usize]);
         Self {
             of_files,
+            places: HashMap::new(),
             of_paths,
             are_parts: several.are_parts,
             is_of_table,
@@ -66,7 +76,7 @@ impl Union {
         for field in self.of_table.clone() {
             let is_named = self.named.as_ref().is_none_or(|named| named.contains(field.name()));
             if is_named && !self.has(field.name()) {
-                self.of_files.push((field, 0));
+                self.push(field, 0);
             }
         }
     }
@@ -80,7 +90,7 @@ impl Union {
         outcome: Outcome<'_>,
     ) -> Result<(), Failure> {
         let wrong = |what: String| Err(outcome.failure(FailureKind::Plan, what));
-        let mut had = Vec::with_capacity(schema.fields().len());
+        let mut had = Had::default();
         for field in schema.fields() {
             let name = field.name();
             let is_named = self.named.as_ref().is_none_or(|named| named.contains(name));
@@ -99,18 +109,18 @@ impl Union {
             let wanted = self.types.iter().find(|(wanted, _)| wanted == name).map(|(_, of)| data_type(*of));
             let found = wanted.unwrap_or_else(|| field.data_type().clone());
             // Looked at in the order of the one before, columns of equal files are found at once.
-            let expected = self.last.get(had.len()).copied().filter(|at| self.of_files[*at].0.name() == name);
-            let known = expected.or_else(|| self.of_files.iter().position(|(known, _)| known.name() == name));
+            let expected = self.last.in_order.get(had.in_order.len()).copied();
+            let expected = expected.filter(|at| self.of_files[*at].0.name() == name);
+            let known = expected.or_else(|| self.places.get(name).copied());
             let at = known.unwrap_or_else(|| {
                 let of_all = match self.are_parts {
                     true => field.as_ref().clone().with_data_type(found.clone()),
                     false => Field::new(name, found.clone(), true),
                 };
-                self.of_files.push((of_all, file));
-                self.of_files.len() - 1
+                self.push(of_all, file)
             });
             let (known, first) = &self.of_files[at];
-            if is_named && had.contains(&at) && expected.is_none() {
+            if is_named && had.all.contains(&at) && expected.is_none() {
                 return wrong(format!("several columns of {} are called `{name}`", files[file].name));
             }
             if is_named && *known.data_type() != found {
@@ -123,13 +133,21 @@ impl Union {
                     files[file].name,
                 ));
             }
-            had.push(at);
+            had.in_order.push(at);
+            had.all.insert(at);
         }
-        if *self.last != had {
+        if self.last.in_order != had.in_order {
             self.last = had.into();
         }
         self.had[file] = Some(Rc::clone(&self.last));
         Ok(())
+    }
+
+    fn push(&mut self, field: Field, file: usize) -> usize {
+        let at = self.of_files.len();
+        self.places.insert(field.name().clone(), at);
+        self.of_files.push((field, file));
+        at
     }
 
     /// Whether a column of a file of a table is not what others that read the table find.
@@ -169,8 +187,7 @@ impl Union {
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
-        let of_files = self.of_files.iter().map(|(field, _)| field);
-        of_files.chain(&self.of_paths).any(|field| field.name() == name)
+        self.places.contains_key(name) || self.of_paths.iter().any(|field| field.name() == name)
     }
 
     pub(crate) fn schema(&self) -> Schema {
@@ -183,8 +200,8 @@ impl Union {
         if let Some(at) = self.of_paths.iter().position(|field| field.name() == name) {
             return Some(of.values.get(at).cloned().unwrap_or(Literal::Null));
         }
-        let at = self.of_files.iter().position(|(field, _)| field.name() == name)?;
-        let is_had = self.had[file].as_ref().is_some_and(|had| had.contains(&at));
+        let at = self.places.get(name)?;
+        let is_had = self.had[file].as_ref().is_some_and(|had| had.all.contains(at));
         (!is_had).then_some(Literal::Null)
     }
 }

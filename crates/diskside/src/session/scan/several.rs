@@ -16,10 +16,10 @@ impl Session {
     ///
     /// Columns are matched by name; those that a file lacks are NULL in its rows. Directories that are called `key=value` are
     /// columns, too, and conditions on them leave out files before they are opened. For each file [`ScanOptions::place`] says where
-    /// it is scanned, as for one alone ([`File::scan`]).
+    /// it is scanned, as for one alone ([`File::scan`](crate::session::File::scan)).
     ///
     /// # Errors
-    /// See [`File::scan`]; a column has two types, or is in a file and in its path.
+    /// See [`File::scan`](crate::session::File::scan); a column has two types, or is in a file and in its path.
     pub fn scan_files(
         &self,
         files: &ScanFiles,
