@@ -11,6 +11,7 @@ FAILING = [
     ["--aggregate", "sum(wide * wide * wide)"],
     ["--where", "word > 3"],
     ["--where", "nothing = 1"],
+    ["--where", 'word = "nothing"'],
     ["--columns", "sorted,nothing"],
     ["--aggregate", "sum(word)"],
     ["--aggregate", "count(*)", "--by", "ratio"],

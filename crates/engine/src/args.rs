@@ -47,7 +47,16 @@ pub enum ArgError {
     /// The same argument twice.
     #[error("argument `{0}` is given twice")]
     Twice(String),
+    /// The structure of its arguments is longer than any call has room for.
+    #[error("its arguments take {len_bytes} bytes, and a call has room for {LEN_MAX}")]
+    TooLong {
+        /// Bytes of the structure.
+        len_bytes: u64,
+    },
 }
+
+/// Bytes of arguments: an object may say any length.
+const LEN_MAX: u64 = 16 << 20;
 
 /// Encodes `name=value` pairs.
 ///
@@ -59,6 +68,9 @@ pub enum ArgError {
 /// # Errors
 /// What is unknown, missing, doubled or not of its type.
 pub fn encode(schema: &ArgSchema, given: &[(String, String)]) -> Result<Vec<u8>, ArgError> {
+    if u64::from(schema.len_bytes) > LEN_MAX {
+        return Err(ArgError::TooLong { len_bytes: schema.len_bytes.into() });
+    }
     let mut bytes = vec![0; schema.len_bytes as usize];
     for (i, (name, _)) in given.iter().enumerate() {
         if !schema.fields.iter().any(|f| f.name == *name) {
@@ -464,6 +476,14 @@ mod tests {
             Err("argument `key_len`: `256` is not a number (u8)".into())
         );
     }
+
+    /// An object that says that its arguments take two gigabytes had the client allocate them.
+    #[test]
+    fn arguments_of_any_length_are_not_made_room_for() {
+        let told = "its arguments take 2147483648 bytes, and a call has room for 16777216";
+        assert_eq!(encoded(&schema(1 << 31, Vec::new()), &[]), Err(told.into()));
+    }
+
     /// A function that looks for a text ran without one, found it in every row and exited with 0, because arrays without a
     /// length could always be left out. Now they are given, even if empty, or have a default.
     #[test]

@@ -225,6 +225,21 @@ def test_a_side_without_the_program_leaves_it_to_the_other(path: Path, monkeypat
         assert scan.report["place"] == "device", "all rows would be cheaper here, were there what decodes them"
 
 
+def test_a_session_tells_of_scans_that_engines_made(path: Path) -> None:
+    with diskside.serve(path.parent) as server, server.connect() as session:
+        assert session.last_scans() == []
+        assert diskside.polars.scan_parquet("t.parquet", session=session).filter(pl.col("n") < 5).collect().height == 5
+        lineitem = diskside.pyarrow.dataset("t.parquet", session=session)
+        assert duckdb.sql("select count(*) from lineitem where n < 7").fetchall() == [(7,)]
+        by_polars, by_duckdb = session.last_scans()[0], session.last_scans()[-1]
+        assert by_polars["name"].endswith("t.parquet") and by_polars["rows_selected"] == 5 and by_polars["received_bytes"] > 0
+        assert by_duckdb["rows_selected"] == 7 and lineitem.schema.names[0] == "n"
+        assert all(one["place"] in ("host", "device") for one in session.last_scans())
+    # Of the default session.
+    assert diskside.scan(str(path), "n", where="n = 1").arrow().num_rows == 1
+    assert diskside.last_scans()[-1]["rows_selected"] == 1
+
+
 def test_both_sides_scan_some_row_groups_each(path: Path, session: diskside.Session) -> None:
     """``place="both"`` gives what one side gives, and says which part each side had."""
     wanted: dict[str, Any] = {"where": "n >= 100", "by": "word", "aggregate": "count(*), sum(price), avg(n), min(day), max(word)"}

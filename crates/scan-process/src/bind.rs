@@ -54,14 +54,18 @@ impl<'a> Binder<'a> {
     /// The slot of a column.
     pub(crate) fn slot(&mut self, name: &str) -> Result<usize, Failure> {
         let Some((index, has_others)) = self.named.get(name).copied() else {
-            let names = self.schema.fields().iter().take(40).map(|field| field.name().as_str()).collect::<Vec<_>>();
-            let more = if self.schema.fields().len() > 40 { ", and more" } else { "" };
-            return Err(self.wrong(format!("no column `{name}`; it has {}{more}", names.join(", "))));
+            return Err(self.unknown(name, ""));
         };
         if has_others {
             return Err(self.wrong(format!("several columns are called `{name}`")));
         }
         Ok(self.slot_of(index))
+    }
+
+    fn unknown(&self, name: &str, hint: &str) -> Failure {
+        let names = self.schema.fields().iter().take(40).map(|field| field.name().as_str()).collect::<Vec<_>>();
+        let more = if self.schema.fields().len() > 40 { ", and more" } else { "" };
+        self.wrong(format!("no column `{name}`{hint}; it has {}{more}", names.join(", ")))
     }
 
     /// The slot of the column with this number.
@@ -167,6 +171,11 @@ impl<'a> Binder<'a> {
     }
 
     fn compare(&mut self, how: Comparison, left: &Expression, right: &Expression) -> Result<Condition, Failure> {
+        if let Expression::Column(name) = right
+            && !self.named.contains_key(name.as_str())
+        {
+            return Err(self.unknown(name, ": a text is in 'single quotes'"));
+        }
         let (left, right) = (self.bind(left)?, self.bind(right)?);
         Ok(match (left, right) {
             (Bound::Literal(Literal::Null), _) | (_, Bound::Literal(Literal::Null)) => Condition::Constant(None),

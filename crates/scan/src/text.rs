@@ -166,7 +166,17 @@ impl<'a> Parser<'a> {
     }
 
     fn end(&self, before: &str) -> Result<(), TextError> {
-        if self.at == self.tokens.len() { Ok(()) } else { Err(self.wrong(format!("expected {before}, or the end"))) }
+        if self.at == self.tokens.len() {
+            return Ok(());
+        }
+        // `Region Name`, or `count(*)`.
+        let is_name_behind = matches!(self.peek(), Some(Token::Word(_) | Token::Symbol("(")));
+        let is_name = matches!(self.at.checked_sub(1).map(|at| &self.tokens[at].1), Some(Token::Word(_)));
+        let hint = match is_name && is_name_behind {
+            true => "; a name with spaces or signs is in \"double quotes\"",
+            false => "",
+        };
+        Err(self.wrong(format!("expected {before}, or the end{hint}")))
     }
 
     fn name(&mut self, what: &str) -> Result<String, TextError> {
@@ -536,6 +546,10 @@ mod tests {
             ("a = date '1994-02-30'", "a date is 'YYYY-MM-DD', at `date '1994-02-30'`"),
             ("a ; b", "unknown character, at `; b`"),
             ("(a = 1", "expected `)`, at `the end`"),
+            (
+                "Region Name = 'EU'",
+                "expected AND, OR, or the end; a name with spaces or signs is in \"double quotes\", at `Name = 'EU'`",
+            ),
         ] {
             assert_eq!(parse_filter(text).unwrap_err().to_string(), told, "{text}");
         }

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from . import errors
 from ._arrow_rows import ArrowRows
-from ._default import connect, info, open, run, scan, scan_delta, scan_iceberg, sql, submit
+from ._default import connect, info, last_scans, open, run, scan, scan_delta, scan_iceberg, sql, submit
 from ._diskside import __version__
 from ._file import File, FileInfo
 from ._function import Function, function, shipped
@@ -46,6 +46,7 @@ __all__ = [
     "connect",
     "function",
     "info",
+    "last_scans",
     "open",
     "partitions",
     "run",

@@ -99,6 +99,11 @@ def scan(
     return default_session().scan(file, columns, **options)
 
 
+def last_scans() -> list[dict[str, Any]]:
+    """How the last scans of the default session went: :meth:`Session.last_scans`."""
+    return default_session().last_scans()
+
+
 def scan_delta(table: str | os.PathLike[str] | deltalake.DeltaTable, columns: str | Iterable[str] | None = None, **options: Any) -> Scan:
     """Columns, rows or sums of a Delta Lake table, in the default session: :meth:`Session.scan_delta`."""
     return default_session().scan_delta(table, columns, **options)

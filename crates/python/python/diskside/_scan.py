@@ -88,7 +88,7 @@ class Scan(ArrowRows):
         try:
             while (piece := scan.next()) is not None:
                 yield piece
-            self._report = scan.report
+            self._ended(scan.report)
         finally:
             scan.close()
 
@@ -113,6 +113,11 @@ class Scan(ArrowRows):
         if self._report is None:
             raise UsageError("nothing of this scan was read to its end yet: take arrow(), or one of its like")
         return dict(self._report)
+
+    def _ended(self, report: dict[str, Any] | None) -> None:
+        self._report = report
+        if report is not None:
+            self._session._scanned.append({"name": self.name, **report})
 
     def _gives_rows(self) -> bool:
         """Whether it gives rows of its files, so that it may be asked for fewer of them."""
@@ -173,7 +178,7 @@ class _Pieces(io.RawIOBase):
         """Takes what may follow the stream, and learns how it went."""
         while self._scan.next() is not None:
             pass
-        self._of._report = self._scan.report
+        self._of._ended(self._scan.report)
 
     def readable(self) -> bool:
         return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import errno
 import os
 import threading
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     import pyiceberg.table
 
 
+#: Reports of scans that a session keeps.
+SCANS_KEPT = 256
+
+
 class Session:
     """Connections to servers, what was read of their files, and what was measured of functions.
 
@@ -42,6 +47,7 @@ class Session:
         self._lock = threading.Lock()
         self._made: _diskside.Session | None = _diskside.Session(*options)
         self._servers: list[tuple[str, _diskside.Server]] = []
+        self._scanned: collections.deque[dict[str, Any]] = collections.deque(maxlen=SCANS_KEPT)
 
     @property
     def _native(self) -> _diskside.Session:
@@ -251,6 +257,14 @@ class Session:
         >>> session.sql("select l_shipmode, count(*) from lineitem group by 1", lineitem="data/lineitem.parquet").arrow()
         """
         return Query(self, query, tables)
+
+    def last_scans(self) -> list[dict[str, Any]]:
+        """How the last scans of the session went that were read to their ends, at most 256, the newest last.
+
+        Those that Polars, pyarrow, DuckDB and SQL made are among them, so this tells where a query ran and what it moved. Each is a
+        :attr:`Scan.report`, with the ``name`` of what was scanned.
+        """
+        return [dict(report) for report in list(self._scanned)]
 
     def submit(
         self,

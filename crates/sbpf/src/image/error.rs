@@ -160,7 +160,7 @@ pub enum ImageError {
     /// A code section whose name chooses no kind.
     #[error(
         "section `{section}`: {what}; name it `<kind>/<name>` with a kind out of read, write, \
-         combine, traverse, kernel, exec, lambda, lambda_io, xrp, delilah, \
+         combine, columns, traverse, kernel, exec, lambda, lambda_io, xrp, delilah, \
          or choose one with `--kind`"
     )]
     SectionName {
