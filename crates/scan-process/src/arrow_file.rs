@@ -21,6 +21,8 @@ const END_LEN: u64 = 10;
 /// So much of the end is read first: most footers are in it.
 const TAIL_LEN: u64 = 64 << 10;
 const FOOTER_LEN_MAX: u64 = 64 << 20;
+/// Bytes of the mark before a message of a stream, and of the length behind that.
+const PREFIX_LEN: u64 = 4;
 /// The most rows of a batch, which Arrow itself advises.
 const ROWS_MAX: usize = i32::MAX as usize;
 
@@ -154,21 +156,39 @@ pub(crate) struct ArrowStream {
 
 impl ArrowStream {
     pub(crate) fn open(input: &mut Input) -> Result<Self, Failure> {
-        let pieces = Pieces::new(0, input.len());
-        let mut decoder = StreamDecoder::new();
-        for index in 0..pieces.count() {
-            let mut bytes = Buffer::from(input.read(pieces.range(index))?);
-            let told = |error| input.failure(FailureKind::File, format!("its schema is damaged: {error}"));
-            while decoder.schema().is_none() && !bytes.is_empty() {
-                decoder.decode(&mut bytes).map_err(told)?;
-            }
-            if let Some(written) = decoder.schema() {
-                let schema = Arc::new(without_dictionaries(&written));
-                return Ok(Self { schema, pieces, decoder: Mutex::new(StreamDecoder::new()) });
-            }
+        // The decoder goes on to the next message where it has its bytes, and that may be damaged in another way.
+        let schema_end = first_message_end(input)?;
+        if schema_end >= input.len() {
+            return Err(input.failure(FailureKind::File, "it ends before its schema does"));
         }
-        Err(input.failure(FailureKind::File, "it ends before its schema does"))
+        if schema_end > FOOTER_LEN_MAX {
+            let told = format!("its schema has {schema_end} bytes, and a scan reads at most {FOOTER_LEN_MAX}");
+            return Err(input.failure(FailureKind::Unsupported, told));
+        }
+        // It looks at a message once there is a byte behind it.
+        let mut bytes = Buffer::from(input.read(0..schema_end + 1)?);
+        let told =
+            |what: &dyn std::fmt::Display| input.failure(FailureKind::File, format!("its schema is damaged: {what}"));
+        let mut decoder = StreamDecoder::new();
+        while decoder.schema().is_none() && !bytes.is_empty() {
+            decoder.decode(&mut bytes).map_err(|error| told(&error))?;
+        }
+        let written = decoder.schema().ok_or_else(|| told(&"its first message is another one"))?;
+        let (schema, decoder) = (Arc::new(without_dictionaries(&written)), Mutex::new(StreamDecoder::new()));
+        Ok(Self { schema, pieces: Pieces::new(0, input.len()), decoder })
     }
+}
+
+/// The end of the message with which a stream begins, a schema, which has no body.
+fn first_message_end(input: &mut Input) -> Result<u64, Failure> {
+    let head = input.read(0..input.len().min(2 * PREFIX_LEN))?;
+    let number = |at: usize| head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
+    // Old streams have no mark before the length.
+    Ok(match (number(0), number(4)) {
+        (Some(u32::MAX), Some(len)) => 2 * PREFIX_LEN + u64::from(len),
+        (Some(len), _) if len != u32::MAX => PREFIX_LEN + u64::from(len),
+        _ => u64::MAX,
+    })
 }
 
 impl Table for ArrowStream {

@@ -267,6 +267,15 @@ fn arrow_files_and_streams_are_scanned() {
     let whole = std::fs::read(path("stream")).unwrap();
     let cut = failed(&written(directory.path(), "cut", &whole[..whole.len() - 1000]), &sums("count(*)"));
     assert!(cut.kind == FailureKind::File && cut.message.contains("in the middle of a message"), "{cut:?}");
+    // A damaged batch was called a damaged schema.
+    let mut damaged = whole;
+    let schema_end = 8 + u32::from_le_bytes(damaged[4..8].try_into().unwrap()) as usize;
+    damaged[schema_end + 8..schema_end + 40].fill(0xff);
+    let damaged = failed(&written(directory.path(), "damaged", &damaged), &sums("count(*)"));
+    assert!(damaged.kind == FailureKind::File && damaged.message.contains("piece 0"), "{damaged:?}");
+    let ended =
+        failed(&written(directory.path(), "ended", &[0xff, 0xff, 0xff, 0xff, 8, 1, 0, 0, 7]), &sums("count(*)"));
+    assert!(ended.message.contains("it ends before its schema does"), "{ended:?}");
     let whole = std::fs::read(path("plain")).unwrap();
     let cut = failed(&written(directory.path(), "cut", &whole[..whole.len() - 1]), &sums("count(*)"));
     assert!(cut.message.contains("its footer is damaged, or it was not written to its end"), "{cut:?}");

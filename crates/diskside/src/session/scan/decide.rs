@@ -257,8 +257,8 @@ impl Scan<'_> {
         let timeout = Duration::try_from_secs_f64(alone_s.unwrap_or(longest_s) * PROBE_SHARE_MAX).unwrap_or_default();
         let timeout = timeout.max(PROBE_TIMEOUT_MIN);
         let probe = decision.probe.filter(|_| row_groups >= PROBED_ROW_GROUPS_MIN).map(|_| {
-            // Another one each time: some may be ruled out by statistics. All that is before it would be read of a text.
-            let at = if self.is_text() { 0 } else { known.requests % row_groups };
+            // All that is before it would be read of a text.
+            let at = if self.is_text() { 0 } else { sampled_at(known.requests, row_groups) };
             let first = self.plan.part.first.saturating_add(u32::try_from(at).unwrap_or(0));
             Probe { part: Part { first, count: 1 }, timeout }
         });
@@ -384,6 +384,13 @@ impl Scan<'_> {
     }
 }
 
+/// The row group that measures a side: another one each time, far from the last one, since statistics often rule out neighbours.
+fn sampled_at(number: u64, row_groups: u64) -> u64 {
+    const GOLDEN: f64 = 0.618_033_988_749_895;
+    let part = ((number % (1 << 20)) as f64 * GOLDEN + 0.5).fract();
+    ((part * row_groups as f64) as u64).min(row_groups.saturating_sub(1))
+}
+
 /// How long a scan took, and among what.
 struct Took<'a> {
     total: Duration,
@@ -426,4 +433,18 @@ fn hash(of: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The first row groups of a sorted file were ruled out, one after another, and the other side was never measured.
+    #[test]
+    fn samples_are_spread_over_the_file() {
+        assert_eq!((0..5).map(|number| sampled_at(number, 20)).collect::<Vec<_>>(), [10, 2, 14, 7, 19]);
+        let seen: HashSet<u64> = (0..60).map(|number| sampled_at(number, 20)).collect();
+        assert_eq!(seen.len(), 20);
+        assert!((0..1000).all(|number| sampled_at(number, 1) == 0 && sampled_at(u64::MAX - number, 7) < 7));
+    }
 }
