@@ -273,8 +273,7 @@ fn arrow_files_and_streams_are_scanned() {
     damaged[schema_end + 8..schema_end + 40].fill(0xff);
     let damaged = failed(&written(directory.path(), "damaged", &damaged), &sums("count(*)"));
     assert!(damaged.kind == FailureKind::File && damaged.message.contains("piece 0"), "{damaged:?}");
-    let ended =
-        failed(&written(directory.path(), "ended", &[0xff, 0xff, 0xff, 0xff, 8, 1, 0, 0, 7]), &sums("count(*)"));
+    let ended = failed(&written(directory.path(), "ended", [0xff, 0xff, 0xff, 0xff, 8, 1, 0, 0, 7]), &sums("count(*)"));
     assert!(ended.message.contains("it ends before its schema does"), "{ended:?}");
     let whole = std::fs::read(path("plain")).unwrap();
     let cut = failed(&written(directory.path(), "cut", &whole[..whole.len() - 1]), &sums("count(*)"));
