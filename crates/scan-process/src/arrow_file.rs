@@ -156,7 +156,7 @@ pub(crate) struct ArrowStream {
 
 impl ArrowStream {
     pub(crate) fn open(input: &mut Input) -> Result<Self, Failure> {
-        // The decoder goes on to the next message where it has its bytes, and that may be damaged in another way.
+        // The decoder continues with the next message where it has its bytes, and that may be damaged in another way.
         let schema_end = first_message_end(input)?;
         if schema_end >= input.len() {
             return Err(input.failure(FailureKind::File, "it ends before its schema does"));

@@ -1,9 +1,12 @@
 //! The program over files that mean it ill, and plans that do not fit: each ends its own scan with a message, and nothing else.
 
+mod common;
+
 use arrow_array::{ArrayRef, FixedSizeBinaryArray, Float64Array, Int64Array, RecordBatch, StringArray};
+use common::How;
 use diskside_scan::{
-    Aggregate, AggregateKind, ColumnFunction, Event, Expression, FailureKind, Frame, Gives, Plan, Program, ReadsBy,
-    Report, ScanError, Source, Start, To, parse_aggregates, parse_filter, parse_order,
+    Aggregate, AggregateKind, ColumnFunction, Expression, FailureKind, Frame, Gives, Plan, Program, Report, ScanError,
+    To, parse_aggregates, parse_filter, parse_order,
 };
 use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
@@ -16,39 +19,18 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-const MEMORY_LEN: u64 = 128 << 20;
+use std::time::Duration;
 
 fn scan_bytes(file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Report), ScanError> {
-    scan_by(&Program::at(env!("CARGO_BIN_EXE_diskside-scan")), file, plan)
+    scan_by(&common::program(), file, plan)
 }
 
 fn scan_by(program: &Program, file: &Path, plan: &[u8]) -> Result<(Vec<u8>, Report), ScanError> {
-    scan_with(program, file, plan, 2)
+    common::scan(program, file, plan, How::default())
 }
 
 fn scan_with(program: &Program, file: &Path, plan: &[u8], threads: u32) -> Result<(Vec<u8>, Report), ScanError> {
-    let opened = File::open(file).unwrap();
-    let start = Start {
-        reads_by: ReadsBy::Descriptor,
-        threads: None,
-        file_len: opened.metadata().unwrap().len(),
-        memory_len: MEMORY_LEN,
-        name: "the file".into(),
-        plan: plan.to_vec(),
-    };
-    let mut scanning = program.start(&start, Source::Descriptor(opened.into()))?;
-    let (mut result, until) = (Vec::new(), Instant::now() + Duration::from_secs(120));
-    loop {
-        match scanning.next(&mut || Instant::now() < until)? {
-            Event::Output(bytes) => result.extend_from_slice(&bytes),
-            Event::Turn => scanning.grant(threads)?,
-            Event::Waits => {}
-            Event::Read { .. } | Event::Scan { .. } => panic!("it has a descriptor"),
-            Event::Done(report) => return Ok((result, report)),
-        }
-    }
+    common::scan(program, file, plan, How { threads, ..How::default() })
 }
 
 fn scan(file: &Path, plan: &Plan) -> Result<(Vec<u8>, Report), ScanError> {
@@ -112,7 +94,7 @@ fn row_groups_that_statistics_rule_out_are_not_read() {
 #[test]
 fn a_process_that_waited_scans_the_file_that_it_is_given() {
     let directory = tempfile::tempdir().unwrap();
-    let program = Program::at(env!("CARGO_BIN_EXE_diskside-scan")).with_spare();
+    let program = common::program().with_spare();
     let plan = Plan { aggregates: parse_aggregates("sum(a)").unwrap(), ..Plan::default() };
     for rows in 1..=6 {
         let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows));
@@ -139,7 +121,7 @@ fn a_result_is_the_same_however_many_threads_make_it() {
     let row: ArrayRef = Arc::new(Int64Array::from_iter_values(rows));
     let properties = WriterProperties::builder().set_max_row_group_row_count(Some(9_000)).build();
     let file = write(directory.path(), "many.parquet", vec![("row", row), ("part", part), ("name", name)], properties);
-    let program = Program::at(env!("CARGO_BIN_EXE_diskside-scan"));
+    let program = common::program();
     let sums = parse_aggregates("sum(part), avg(part * 3.5e0), min(name), max(part), count(name), sum(row)").unwrap();
     let wanted = parse_filter("row <> 17 and part > 1.5e0").unwrap();
     let rows = Plan { filter: Some(wanted), ..Plan::default() };

@@ -1,6 +1,8 @@
 //! Files that are not Parquet: the same rows come out of all, whatever lies on the border of two pieces, and what is wrong is
 //! told with its line.
 
+mod common;
+
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Decimal64Type, Int64Type};
 use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
@@ -8,44 +10,24 @@ use arrow_ipc::CompressionType;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
 use arrow_select::concat::concat_batches;
+use common::How;
 use diskside_scan::{
-    Event, Failure, FailureKind, Format, Part, Plan, Program, ReadsBy, Report, ScanError, Source, Start,
-    parse_aggregates, parse_columns, parse_filter, parse_order, parse_types,
+    Failure, FailureKind, Format, Part, Plan, Report, ScanError, parse_aggregates, parse_columns, parse_filter,
+    parse_order, parse_types,
 };
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Cursor;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 fn scan(file: &Path, plan: &Plan) -> Result<(RecordBatch, Report), ScanError> {
-    let opened = File::open(file).unwrap();
-    let start = Start {
-        reads_by: ReadsBy::Descriptor,
-        threads: None,
-        file_len: opened.metadata().unwrap().len(),
-        memory_len: 128 << 20,
-        name: file.file_name().unwrap().to_str().unwrap().into(),
-        plan: plan.to_bytes(),
-    };
-    let program = Program::at(env!("CARGO_BIN_EXE_diskside-scan"));
-    let mut scanning = program.start(&start, Source::Descriptor(opened.into()))?;
-    let (mut result, until) = (Vec::new(), Instant::now() + Duration::from_secs(120));
-    loop {
-        match scanning.next(&mut || Instant::now() < until)? {
-            Event::Output(bytes) => result.extend_from_slice(&bytes),
-            Event::Turn => scanning.grant(2)?,
-            Event::Waits => {}
-            Event::Read { .. } | Event::Scan { .. } => panic!("it has a descriptor"),
-            Event::Done(report) => {
-                let reader = StreamReader::try_new(Cursor::new(result), None).unwrap();
-                let schema = reader.schema();
-                let batches: Vec<_> = reader.map(Result::unwrap).collect();
-                return Ok((concat_batches(&schema, &batches).unwrap(), report));
-            }
-        }
-    }
+    let how = How { name: file.file_name().unwrap().to_str().unwrap(), ..How::default() };
+    let (result, report) = common::scan(&common::program(), file, &plan.to_bytes(), how)?;
+    let reader = StreamReader::try_new(Cursor::new(result), None).unwrap();
+    let schema = reader.schema();
+    let batches: Vec<_> = reader.map(Result::unwrap).collect();
+    Ok((concat_batches(&schema, &batches).unwrap(), report))
 }
 
 fn failed(file: &Path, plan: &Plan) -> Failure {

@@ -1,23 +1,25 @@
 //! Plans that no parser made over files that are all right, and files that were changed at random: each ends its own scan, soon,
 //! and says why. `DISKSIDE_MUTATIONS` says how many of each are tried, and `DISKSIDE_SEED` which.
 
+mod common;
+
 use arrow_array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int8Array,
     Int64Array, NullArray, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray, UInt64Array,
 };
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
+use common::How;
 use diskside_scan::{
-    Aggregate, AggregateKind, Arithmetic, ColumnType, Comparison, Compression, Event, Expression, FailureKind, Format,
-    Literal, Order, Part, Plan, Program, ReadsBy, ScanError, Source, Start,
+    Aggregate, AggregateKind, Arithmetic, ColumnType, Comparison, Compression, Expression, FailureKind, Format,
+    Literal, Order, Part, Plan, ScanError,
 };
 use fastrand::Rng;
 use parquet::arrow::ArrowWriter;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// No scan of a few rows takes so long, whatever they are.
 const LONG: Duration = Duration::from_secs(10);
@@ -33,27 +35,8 @@ fn rng() -> Rng {
 
 /// How a scan ends: `Ok` with the length of its result, or why not.
 fn scan(file: &Path, plan: &[u8]) -> Result<usize, ScanError> {
-    let opened = File::open(file).unwrap();
-    let start = Start {
-        reads_by: ReadsBy::Descriptor,
-        threads: None,
-        file_len: opened.metadata().unwrap().len(),
-        memory_len: 128 << 20,
-        name: file.file_name().unwrap().to_str().unwrap().into(),
-        plan: plan.to_vec(),
-    };
-    let mut scanning =
-        Program::at(env!("CARGO_BIN_EXE_diskside-scan")).start(&start, Source::Descriptor(opened.into()))?;
-    let (mut len, until) = (0, Instant::now() + LONG);
-    loop {
-        match scanning.next(&mut || Instant::now() < until)? {
-            Event::Output(bytes) => len += bytes.len(),
-            Event::Turn => scanning.grant(2)?,
-            Event::Waits => {}
-            Event::Read { .. } | Event::Scan { .. } => panic!("it has a descriptor"),
-            Event::Done(_) => return Ok(len),
-        }
-    }
+    let how = How { name: file.file_name().unwrap().to_str().unwrap(), timeout: LONG, ..How::default() };
+    common::scan(&common::program(), file, plan, how).map(|(result, _)| result.len())
 }
 
 fn columns() -> RecordBatch {
