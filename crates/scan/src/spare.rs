@@ -7,7 +7,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Child, ChildStdout, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The longest pipe that everybody may have.
 const PIPE_LEN: usize = 1 << 20;
@@ -75,13 +76,21 @@ pub(crate) fn widen(pipe: impl AsFd) {
 
 /// A process that waits for the next scan. It has seen nothing of any other.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Spare(Arc<Mutex<Slot>>);
+pub(crate) struct Spare(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    slot: Mutex<Slot>,
+    /// The thread that starts processes, once there is one. It lives as long as they may: a scan is killed when its parent dies, and
+    /// Linux means the thread that started it.
+    starter: Mutex<Option<Sender<Program>>>,
+}
 
 #[derive(Debug, Default)]
 enum Slot {
     #[default]
     Empty,
-    /// A thread starts one.
+    /// The starter starts one.
     Filling,
     Ready(Process),
 }
@@ -108,20 +117,38 @@ impl Spare {
             }
             *slot = Slot::Filling;
         }
-        let (this, program) = (self.clone(), program.clone());
-        let fill = move || {
-            let started = Process::start(&program);
-            // If it fails, the next scan says why.
-            *this.slot() = started.map_or(Slot::Empty, Slot::Ready);
-        };
-        if std::thread::Builder::new().name("scan spare".into()).spawn(fill).is_err() {
+        let mut starter = self.0.starter.lock().unwrap_or_else(PoisonError::into_inner);
+        if starter.is_none() {
+            *starter = start_processes(Arc::downgrade(&self.0));
+        }
+        if starter.as_ref().is_none_or(|starter| starter.send(program.clone()).is_err()) {
             *self.slot() = Slot::Empty;
         }
     }
 
     fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.slot()
     }
+}
+
+impl Shared {
+    fn slot(&self) -> MutexGuard<'_, Slot> {
+        self.slot.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A thread that starts a process for each program that it is sent, until nobody can send any more.
+fn start_processes(shared: Weak<Shared>) -> Option<Sender<Program>> {
+    let (sender, programs) = channel::<Program>();
+    let fill = move || {
+        for program in programs {
+            let started = Process::start(&program);
+            let Some(shared) = shared.upgrade() else { return };
+            // If it fails, the next scan says why.
+            *shared.slot() = started.map_or(Slot::Empty, Slot::Ready);
+        }
+    };
+    std::thread::Builder::new().name("scan spare".into()).spawn(fill).ok().map(|_| sender)
 }
 
 #[cfg(test)]
@@ -163,6 +190,26 @@ mod tests {
         assert!(spare.take().is_none());
         spare.refill(&program);
         assert_ne!(pid_of_ready(&spare), first);
+    }
+
+    /// The thread that had started a process ended at once. One that was taken in that moment, and then asked to be killed with its
+    /// parent, was killed: a scan in thousands ended with signal 9 on a busy machine.
+    #[test]
+    fn the_thread_that_starts_processes_lives_as_long_as_they_may() {
+        let directory = tempfile::tempdir().unwrap();
+        let (program, spare) = (program(directory.path()), Spare::default());
+        let threads = || {
+            let names = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
+            names.filter(|name| std::fs::read_to_string(name).is_ok_and(|name| name == "scan spare\n")).count()
+        };
+        // Tests beside this one have such threads, too, each its own.
+        let all: Vec<Spare> = (0..20).map(|_| Spare::default()).chain([spare]).collect();
+        for spare in &all {
+            spare.refill(&program);
+            pid_of_ready(spare);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+        assert!(threads() >= all.len());
     }
 
     #[test]
