@@ -313,7 +313,8 @@ fn address(target: &str) -> &str {
     target.split_once("://").map_or(target, |(_, address)| address)
 }
 
-fn kind_of_trap(kind: TrapKind) -> FailureKind {
+/// The kind of failure of a function that was stopped.
+pub(super) fn kind_of_trap(kind: TrapKind) -> FailureKind {
     match kind {
         TrapKind::Budget => FailureKind::Budget,
         TrapKind::Deadline => FailureKind::Deadline,

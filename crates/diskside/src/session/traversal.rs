@@ -1,6 +1,6 @@
 //! Functions that follow pointers: at the target that has the files, or here, read by read.
 
-use super::error::{FailureKind, SessionError};
+use super::error::{FailureKind, SessionError, kind_of_trap};
 use super::file::File;
 use super::link::Link;
 use super::pending::Pending;
@@ -15,7 +15,6 @@ use diskside_io::buffer::Buffer;
 use diskside_io::request::run_here;
 use diskside_nvme::Status;
 use diskside_sbpf::activation::Tier;
-use diskside_sbpf::trap::TrapKind;
 use diskside_wire::function::{Class, TierHint};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -343,15 +342,6 @@ fn is_refused(error: &FunctionError) -> bool {
     matches!(error, FunctionError::NoIndex { .. })
         || error.trailer().is_some_and(|trailer| trailer.outcome == Outcome::Refused)
         || refusals.iter().any(|status| error.is_status(*status))
-}
-
-fn kind_of_trap(kind: TrapKind) -> FailureKind {
-    match kind {
-        TrapKind::Budget => FailureKind::Budget,
-        TrapKind::Deadline => FailureKind::Deadline,
-        TrapKind::Cancelled => FailureKind::Cancelled,
-        _ => FailureKind::Trap,
-    }
 }
 
 /// Reads of the files, wherever each is.
