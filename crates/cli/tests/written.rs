@@ -275,7 +275,9 @@ fn as_nobody(dir: &Dir) -> Option<impl Fn(&[String]) -> (Option<i32>, String)> {
         return None;
     }
     let program = dir.path("diskside");
-    std::fs::copy(env!("CARGO_BIN_EXE_diskside"), &program).expect("there is room");
+    // What this process writes, one that another test starts may hold open for writing, and then it is not run.
+    let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_diskside")).arg(&program).status().expect("it is started");
+    assert!(copied.success(), "there is room");
     Some(move |args: &[String]| {
         let mut command = Command::new(&program);
         let ended = command.args(args).uid(NOBODY).gid(NOBODY).env("XDG_STATE_HOME", "/dev/null/none").output();

@@ -10,6 +10,7 @@ use diskside_sbpf::image::Kind;
 use diskside_sbpf_llvm::Compiler;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -68,8 +69,11 @@ fn run_until(engine: &Engine, function: &Function, done: impl Fn(&Outcome) -> bo
 fn a_compiler_that_crashes_is_counted_and_cranelift_goes_on() {
     let dir = tempfile::tempdir().expect("a directory");
     let script = dir.path().join("crashes");
-    std::fs::write(&script, "#!/bin/sh\nkill -SEGV $$\n").expect("it is written");
-    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("it may be run");
+    let text = dir.path().join("text");
+    std::fs::write(&text, "#!/bin/sh\nkill -SEGV $$\n").expect("it is written");
+    // What this process writes, one that another test starts may hold open for writing, and then it is not run.
+    let installed = Command::new("install").args(["-m", "700"]).args([&text, &script]).status();
+    assert!(installed.expect("it is started").success());
     let engine = engine(Compiler::at(script), None, 1);
     let function = sum();
     run_until(&engine, &function, |_| engine.code().stats().llvm_failed > 0);

@@ -407,11 +407,22 @@ impl Drop for FormatJob {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::frames::ReadsBy;
-    use std::os::unix::fs::PermissionsExt as _;
+    use std::path::Path;
     use std::time::{Duration, Instant};
+
+    /// A script in the program's place. Another process writes it: one that another test starts holds, until it is one of its own, what this
+    /// one has open for writing, and such a file is not run: "Text file busy".
+    pub(crate) fn script(directory: &Path, body: &str) -> diskside_child::Program {
+        let (text, program) = (directory.join("text"), directory.join("program"));
+        std::fs::write(&text, format!("#!/bin/sh\n{body}\n")).unwrap();
+        let installed =
+            std::process::Command::new("install").args(["-m", "700"]).args([&text, &program]).status().unwrap();
+        assert!(installed.success());
+        diskside_child::Program::at(program)
+    }
 
     fn state_of(pid: u32) -> char {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -422,12 +433,11 @@ mod tests {
     #[test]
     fn a_process_that_says_nothing_stands_still_while_others_have_their_turn() {
         let directory = tempfile::tempdir().unwrap();
-        let program = directory.path().join("busy");
-        std::fs::write(&program, "#!/bin/sh\nwhile :; do :; done\n").unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let program = script(directory.path(), "while :; do :; done");
+        let program = Program { program, spare: None };
         let (reads_by, name, plan) = (ReadsBy::Requests, "a".into(), Vec::new());
         let start = Start { reads_by, threads: None, file_len: 1, memory_len: 64 << 20, name, plan };
-        let mut scanning = Program::at(program).start(&start, Source::Requests).unwrap();
+        let mut scanning = program.start(&start, Source::Requests).unwrap();
         let (pid, until, mut pauses) = (scanning.process.child.id(), Instant::now() + Duration::from_secs(60), 0);
         let is_in = |wanted: &[char]| {
             while !wanted.contains(&state_of(pid)) {

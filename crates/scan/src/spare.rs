@@ -154,16 +154,8 @@ fn start_processes(shared: Weak<Shared>) -> Option<Sender<Program>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::path::Path;
+    use crate::process::tests::script;
     use std::time::{Duration, Instant};
-
-    fn program(directory: &Path) -> Program {
-        let program = directory.join("waits");
-        std::fs::write(&program, "#!/bin/sh\nexec sleep 600\n").unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
-        Program::at(program)
-    }
 
     fn pid_of_ready(spare: &Spare) -> u32 {
         let until = Instant::now() + Duration::from_secs(60);
@@ -180,7 +172,7 @@ mod tests {
     #[test]
     fn one_waits_for_the_next_scan_and_serves_no_other() {
         let directory = tempfile::tempdir().unwrap();
-        let (program, spare) = (program(directory.path()), Spare::default());
+        let (program, spare) = (script(directory.path(), "exec sleep 600"), Spare::default());
         assert!(spare.take().is_none());
         spare.refill(&program);
         let first = pid_of_ready(&spare);
@@ -197,7 +189,7 @@ mod tests {
     #[test]
     fn the_thread_that_starts_processes_lives_as_long_as_they_may() {
         let directory = tempfile::tempdir().unwrap();
-        let (program, spare) = (program(directory.path()), Spare::default());
+        let (program, spare) = (script(directory.path(), "exec sleep 600"), Spare::default());
         let threads = || {
             let names = std::fs::read_dir("/proc/self/task").unwrap().map(|task| task.unwrap().path().join("comm"));
             names.filter(|name| std::fs::read_to_string(name).is_ok_and(|name| name == "scan spare\n")).count()
@@ -215,7 +207,7 @@ mod tests {
     #[test]
     fn one_that_was_killed_while_it_waited_is_left_out() {
         let directory = tempfile::tempdir().unwrap();
-        let (program, spare) = (program(directory.path()), Spare::default());
+        let (program, spare) = (script(directory.path(), "exec sleep 600"), Spare::default());
         spare.refill(&program);
         pid_of_ready(&spare);
         if let Slot::Ready(process) = &mut *spare.slot() {
@@ -236,7 +228,7 @@ mod tests {
             assert!(Instant::now() < until, "still filling");
             std::thread::sleep(Duration::from_millis(1));
         }
-        spare.refill(&program(directory.path()));
+        spare.refill(&script(directory.path(), "exec sleep 600"));
         pid_of_ready(&spare);
     }
 }

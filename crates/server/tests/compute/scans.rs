@@ -1,6 +1,5 @@
 //! Scans, as far as the server does them: what starts the process, and gives it its turns.
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -34,8 +33,11 @@ fn a_scan_whose_host_reads_slowly_stands_still() {
     }
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join(NAME);
-    std::fs::write(&program, COMPUTES).unwrap();
-    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let text = directory.path().join("text");
+    std::fs::write(&text, COMPUTES).unwrap();
+    // What this process writes, one that another test starts may hold open for writing, and then it is not run.
+    let installed = Command::new("install").args(["-m", "700"]).args([&text, &program]).status().unwrap();
+    assert!(installed.success());
     // The program is found by a variable, which a process with threads does not change.
     let mut inside = Command::new(std::env::current_exe().unwrap());
     inside.args(["--exact", "scans::a_scan_whose_host_reads_slowly_stands_still"]);
