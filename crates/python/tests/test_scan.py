@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import os
+import shutil
+import threading
+import time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Iterator
@@ -256,6 +260,43 @@ def test_both_sides_scan_some_row_groups_each(path: Path, session: diskside.Sess
         session.scan("t.parquet", aggregate="sum(f)", place="both").arrow()
     with pytest.raises(diskside.UsageError, match="none of auto, host, device, both"):
         session.scan("t.parquet", place="here").arrow()
+
+
+@pytest.mark.parametrize("place", ["both", "device", "host"])
+def test_a_file_that_is_replaced_all_the_time_is_scanned_whole_or_not_at_all(session: diskside.Session, path: Path, place: str) -> None:
+    """Two parts of a file, or two readings of it, may be of two versions: their sum would be that of neither."""
+    rows, directory = 400_000, path.with_name(f"swapped-{place}")
+    directory.mkdir()
+    versions, swapped = [directory / f"version{number}.parquet" for number in range(2)], directory / "swapped.parquet"
+    for number, version in enumerate(versions):
+        pq.write_table(pa.table({"n": pa.array([number] * rows, pa.int64())}), version, row_group_size=20_000)
+    shutil.copyfile(versions[0], swapped)
+    is_over, seen, changed = threading.Event(), set(), 0
+
+    def swap() -> None:
+        # Sometimes within a scan, however fast the machine is, and sometimes after it.
+        for number, pause_s in zip(itertools.cycle([1, 0]), itertools.cycle([0.003, 0.03, 0.3])):
+            if is_over.wait(pause_s):
+                return
+            os.link(versions[number], directory / "next.parquet")
+            os.replace(directory / "next.parquet", swapped)
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        until = time.monotonic() + 60
+        while len(seen) < 2 or not changed:
+            assert time.monotonic() < until, (seen, changed)
+            try:
+                sums = session.scan(f"{directory.name}/swapped.parquet", aggregate="sum(n), count(*)", place=place).arrow()
+                seen.add(tuple(map(int, sums.to_pylist()[0].values())))
+            except diskside.ChangedError as error:
+                assert "swapped.parquet" in str(error)
+                changed += 1
+    finally:
+        is_over.set()
+        swapping.join()
+    assert seen == {(0, rows), (rows, rows)}
 
 
 def test_who_has_enough_ends_the_scan(session: diskside.Session, path: Path) -> None:

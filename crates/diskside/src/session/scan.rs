@@ -7,6 +7,8 @@ mod running;
 mod several;
 mod share;
 mod split;
+#[cfg(test)]
+mod tests;
 
 pub(in crate::session) use decide::Sizes;
 pub use find::ScanFiles;

@@ -56,9 +56,9 @@ pub(in crate::session) struct Choice {
 /// A measurement of the side on which a scan does not run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
-    part: Part,
+    pub(super) part: Part,
     /// It is given up after this.
-    timeout: Duration,
+    pub(super) timeout: Duration,
 }
 
 /// How much a scan has to do.

@@ -163,7 +163,7 @@ fn is_taken(both_s: f64, alone_s: f64, is_measured: bool, is_review: bool) -> bo
     if is_review && is_measured && both_s < REVIEW_LOSS_MAX * alone_s { !is_faster } else { is_faster }
 }
 
-fn observation(side: Side, len_bytes: u64, output_bytes: u64, total: Duration) -> Observation {
+pub(super) fn observation(side: Side, len_bytes: u64, output_bytes: u64, total: Duration) -> Observation {
     let total_s = total.as_secs_f64();
     Observation {
         side,
