@@ -326,6 +326,7 @@ impl Association {
         }
         let (context, events, queued) =
             (Arc::clone(&self.context), Arc::clone(self) as Arc<dyn CallEvents>, Instant::now());
+        let cancel = control.cancel.clone();
         let job = Job { tag, plan, context, events, control, input, queued, in_use, holding: Some(holding) };
         self.context.add(|statistics| &statistics.started, 1);
         let me = Arc::clone(self);
@@ -334,7 +335,7 @@ impl Association {
                 me.ended(Instant::now(), tag, crate::call::trailer::bug());
             }
         });
-        if !self.context.submit(class.into(), memory, run) {
+        if !self.context.submit_call(class.into(), memory, cancel, run) {
             let told = "this host has too many calls waiting for an engine";
             self.ended(Instant::now(), tag, crate::call::trailer::simple(Outcome::Refused, told));
         }

@@ -183,7 +183,19 @@ impl CallContext {
     /// Hands work to a thread. False: the host has too much of it waiting, or the pool is stopping.
     pub(crate) fn submit(&self, class: WorkClass, memory: u64, run: Box<dyn FnOnce() + Send>) -> bool {
         let memory_max = self.host.calls_memory_max(&self.environment.config);
-        self.environment.pool.submit(Work { host: self.host.id, class, memory, memory_max, run })
+        self.environment.pool.submit(Work { host: self.host.id, class, memory, memory_max, cancel: None, run })
+    }
+
+    /// The same of a call, which waits no longer when it is cancelled.
+    pub(crate) fn submit_call(
+        &self,
+        class: WorkClass,
+        memory: u64,
+        cancel: CancelToken,
+        run: Box<dyn FnOnce() + Send>,
+    ) -> bool {
+        let (host, memory_max) = (self.host.id, self.host.calls_memory_max(&self.environment.config));
+        self.environment.pool.submit(Work { host, class, memory, memory_max, cancel: Some(cancel), run })
     }
 
     /// Where a call of this host waits for it.

@@ -32,6 +32,7 @@ impl Association {
         let (class, memory_len) = (plan.request.class, plan.memory_len);
         let effects = self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
         let (context, events) = (Arc::clone(&self.context), Arc::clone(self) as Arc<dyn CallEvents>);
+        let cancel = control.cancel.clone();
         let job = ScanJob { tag, plan, context, events, control, queued: Instant::now(), holding };
         self.context.add(|statistics| &statistics.started, 1);
         let me = Arc::clone(self);
@@ -40,7 +41,7 @@ impl Association {
                 me.ended(Instant::now(), tag, trailer::bug());
             }
         });
-        if !self.context.submit(class.into(), memory_len, run) {
+        if !self.context.submit_call(class.into(), memory_len, cancel, run) {
             let told = "this host has too many calls waiting for an engine";
             self.ended(Instant::now(), tag, trailer::simple(Outcome::Refused, told));
         }

@@ -57,6 +57,7 @@ impl Association {
             return effects;
         }
         let (me, control) = (Arc::clone(self), Arc::clone(control));
+        let cancel = control.cancel.clone();
         let run = Box::new(move || {
             let run = || plan.run_waiting(&me.context, &plan.request.args, &control, started + plan.deadline());
             let (mut result, mut trailer) =
@@ -78,7 +79,7 @@ impl Association {
                 traversed(tags, &me.context, &plan, tag, piece, trailer);
             });
         });
-        if !self.context.submit(class.into(), memory, run) {
+        if !self.context.submit_call(class.into(), memory, cancel, run) {
             let told = "this host has too many calls waiting for an engine";
             self.ended(Instant::now(), tag, trailer::simple(Outcome::Refused, told));
         }

@@ -300,7 +300,7 @@ mod tests {
         let _other = compilers.engines.enter(&turn(2)).unwrap();
         let submit = |host, run: Box<dyn FnOnce() + Send>| {
             let (class, memory, memory_max) = (WorkClass::Normal, 1, u64::MAX);
-            assert!(compilers.pool.submit(Work { host, class, memory, memory_max, run }));
+            assert!(compilers.pool.submit(Work { host, class, memory, memory_max, cancel: None, run }));
         };
         for host in [1, 3, 4] {
             compilers.taken().add(host, Instant::now(), Duration::from_secs(3600));

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use diskside_sbpf::machine::CancelToken;
 use diskside_sys::schedule::{Behind, step_back};
 use diskside_wire::function::Class;
 
@@ -67,6 +68,8 @@ pub struct Work {
     pub memory: u64,
     /// Bytes that all running work of its host may use.
     pub memory_max: u64,
+    /// Work that is cancelled waits no longer: it only says so.
+    pub cancel: Option<CancelToken>,
     /// What to do.
     pub run: Box<dyn FnOnce() + Send>,
 }
@@ -99,7 +102,11 @@ impl Pool {
     }
 
     /// Queues work. False: the host has too much of it waiting, or the pool is stopping.
-    pub(crate) fn submit(&self, work: Work) -> bool {
+    pub(crate) fn submit(&self, mut work: Work) -> bool {
+        let (host, cancel) = (work.host, work.cancel.clone());
+        if let Some(cancel) = &cancel {
+            work = self.watched(work, cancel);
+        }
         let mut state = self.inner.lock();
         if state.stopping {
             return false;
@@ -110,7 +117,28 @@ impl Pool {
         // Before a thread has it: a reactor that gave it and polls on would keep that thread from its processor.
         self.inner.working.fetch_add(1, Ordering::Relaxed);
         self.inner.find_thread(&mut state);
+        drop(state);
+        // Before it was in the queue nobody found it there.
+        if cancel.is_some_and(|cancel| cancel.is_cancelled()) {
+            self.inner.hurry(host);
+        }
         true
+    }
+
+    /// The work, looked for in the queue when it is cancelled; not any more once it has begun.
+    fn watched(&self, work: Work, cancel: &CancelToken) -> Work {
+        let (pool, host) = (Arc::downgrade(&self.inner), work.host);
+        let watch = cancel.when_cancelled(move || {
+            if let Some(pool) = pool.upgrade() {
+                pool.hurry(host);
+            }
+        });
+        let Work { run, .. } = work;
+        let run = Box::new(move || {
+            drop(watch);
+            run();
+        });
+        Work { run, ..work }
     }
 
     /// Work that was given and has not ended: it computes, or waits for a disk, a host, or a thread.
@@ -179,6 +207,14 @@ impl Pool {
 }
 
 impl Inner {
+    /// Work of a host was cancelled.
+    fn hurry(self: &Arc<Self>, host: u64) {
+        let mut state = self.lock();
+        if state.queues.hurry(host) {
+            self.find_thread(&mut state);
+        }
+    }
+
     /// A thread for work that waits. An idle one may have been woken already for work that came just before, so a
     /// thread that takes some looks for a thread for the rest.
     fn find_thread(self: &Arc<Self>, state: &mut State) {
@@ -296,6 +332,7 @@ mod tests {
                 class: WorkClass::Normal,
                 memory: 1,
                 memory_max: u64::MAX,
+                cancel: None,
                 run
             }));
         }
@@ -309,6 +346,7 @@ mod tests {
             class: WorkClass::Normal,
             memory: 1,
             memory_max: u64::MAX,
+            cancel: None,
             run: Box::new(|| {})
         }));
     }
@@ -322,6 +360,7 @@ mod tests {
             class: WorkClass::Normal,
             memory: 1,
             memory_max: u64::MAX,
+            cancel: None,
             run,
         };
         for _ in 0..50 {
@@ -359,7 +398,14 @@ mod tests {
             let held = Arc::clone(&held);
             let run = Box::new(move || assert!(held.lock().unwrap().recv().is_err(), "held until the end"));
             // Two run, the others wait for these.
-            assert!(pool.submit(Work { host: 1, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
+            assert!(pool.submit(Work {
+                host: 1,
+                class: WorkClass::Normal,
+                memory: 1,
+                memory_max: u64::MAX,
+                cancel: None,
+                run
+            }));
             assert_eq!(pool.working(), given);
         }
         drop(hold);
@@ -374,7 +420,14 @@ mod tests {
         let own = || (schedule::policy().unwrap(), schedule::nice());
         let (before, pool, (sender, receiver)) = (own(), Pool::new(limits()), mpsc::channel());
         let run = Box::new(move || sender.send(own()).unwrap());
-        assert!(pool.submit(Work { host: 1, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
+        assert!(pool.submit(Work {
+            host: 1,
+            class: WorkClass::Normal,
+            memory: 1,
+            memory_max: u64::MAX,
+            cancel: None,
+            run
+        }));
         let (policy, nice) = receiver.recv().unwrap();
         assert_eq!(policy, before.0);
         assert_eq!(nice, before.1.max(Behind::Answers.nice()));
@@ -392,13 +445,27 @@ mod tests {
         for host in 0..4 {
             let held = Arc::clone(&held);
             let run = Box::new(move || assert!(held.lock().unwrap().recv().is_err(), "held until the end"));
-            assert!(pool.submit(Work { host, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
+            assert!(pool.submit(Work {
+                host,
+                class: WorkClass::Normal,
+                memory: 1,
+                memory_max: u64::MAX,
+                cancel: None,
+                run
+            }));
         }
         let (sender, receiver) = mpsc::channel();
         for host in 0..4 {
             let sender = sender.clone();
             let run = Box::new(move || sender.send(host).unwrap());
-            assert!(pool.submit(Work { host, class: WorkClass::Prompt, memory: 1 << 40, memory_max: u64::MAX, run }));
+            assert!(pool.submit(Work {
+                host,
+                class: WorkClass::Prompt,
+                memory: 1 << 40,
+                memory_max: u64::MAX,
+                cancel: None,
+                run
+            }));
         }
         drop(sender);
         let mut ran: Vec<u64> = receiver.iter().collect();
@@ -416,7 +483,14 @@ mod tests {
         let (hold, held) = mpsc::channel::<()>();
         let held = Arc::new(Mutex::new(held));
         let submit = |host: u64, run: Box<dyn FnOnce() + Send>| {
-            assert!(pool.submit(Work { host, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, run }));
+            assert!(pool.submit(Work {
+                host,
+                class: WorkClass::Normal,
+                memory: 1,
+                memory_max: u64::MAX,
+                cancel: None,
+                run
+            }));
         };
         // Three are for calls, one for what is prompt; four more for those that wait.
         for host in 0..7 {
@@ -443,6 +517,33 @@ mod tests {
         pool.stop();
     }
 
+    /// A call that was cancelled while others of its host had all places, or all memory, ended when one of these did: three scans whose
+    /// results nobody read kept one that was cancelled for as long as they stood still.
+    #[test]
+    fn a_call_that_is_cancelled_waits_for_no_place() {
+        let pool = Pool::new(limits());
+        let work = |memory, cancel, run: Box<dyn FnOnce() + Send>| {
+            let (host, class, memory_max) = (1, WorkClass::Normal, u64::MAX);
+            assert!(pool.submit(Work { host, class, memory, memory_max, cancel, run }));
+        };
+        let (end, ends) = mpsc::channel::<()>();
+        work(60, None, Box::new(move || drop(ends.recv())));
+        let (cancels, (sender, receiver)) = ([CancelToken::new(), CancelToken::new()], mpsc::channel());
+        for (number, cancel) in cancels.iter().enumerate() {
+            let sender = sender.clone();
+            work(60, Some(cancel.clone()), Box::new(move || sender.send(number).unwrap()));
+        }
+        cancels[1].cancel();
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(1));
+        // One that was cancelled before it came waits as little.
+        work(60, Some(cancels[1].clone()), Box::new(move || sender.send(2).unwrap()));
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(2));
+        assert!(receiver.try_recv().is_err(), "the other waits for memory");
+        drop(end);
+        assert_eq!(receiver.recv_timeout(Duration::from_secs(20)), Ok(0));
+        pool.stop();
+    }
+
     #[test]
     fn a_host_cannot_queue_without_end() {
         let pool = Pool::new(PoolLimits { host_queue_max: 2, threads_max: 2, ..limits() });
@@ -452,6 +553,7 @@ mod tests {
             class: WorkClass::Normal,
             memory: 1,
             memory_max: u64::MAX,
+            cancel: None,
             run,
         };
         assert!(pool.submit(work(Box::new(move || assert!(held.recv().is_err(), "held until the end")))));

@@ -405,7 +405,8 @@ impl<'a> World<'a> {
         let memory = *self.rng.pick(&[0, 10, 40, 60, 500]);
         let run = Box::new(move || *ran.lock().expect("no panics") = Some(number));
         let queued = self.waiting.values().filter(|call| call.host == id).count();
-        let taken = self.queues.push(Work { host: id, class: class.into(), memory, memory_max: u64::MAX, run }, &CALLS);
+        let work = Work { host: id, class: class.into(), memory, memory_max: u64::MAX, cancel: None, run };
+        let taken = self.queues.push(work, &CALLS);
         assert_eq!(taken, queued < CALLS.host_queue_max);
         if taken {
             let ActiveProgram { program, usage } = found;

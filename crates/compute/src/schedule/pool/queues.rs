@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::{PoolLimits, Work, WorkClass};
 use crate::schedule::quota::{Book, Bounds};
+use diskside_sbpf::machine::CancelToken;
 
 /// The queues of all hosts. No threads and no clock: work comes in, and goes out when it may run.
 #[derive(Default)]
@@ -45,6 +46,18 @@ impl Queues {
         };
         queue.insert(at, work);
         true
+    }
+
+    /// Work of a host that waits was cancelled: it is prompt from now on. Whether there is any.
+    pub(crate) fn hurry(&mut self, host: u64) -> bool {
+        let Some(host) = self.hosts.get_mut(&host) else { return false };
+        let is_cancelled = |work: &Work| work.cancel.as_ref().is_some_and(CancelToken::is_cancelled);
+        let (cancelled, waiting) =
+            std::mem::take(&mut host.waiting).into_iter().partition::<VecDeque<_>, _>(is_cancelled);
+        host.waiting = waiting;
+        let is_any = !cancelled.is_empty();
+        host.prompt.extend(cancelled.into_iter().map(|work| Work { class: WorkClass::Prompt, ..work }));
+        is_any
     }
 
     /// Takes the next work: prompt before normal before background, hosts in turn, each within its bounds.
@@ -191,9 +204,13 @@ mod tests {
             parked_max: 0,
         };
         let mut queues = Queues::default();
-        let mut queue = |host: u64, class: WorkClass, memory: u64| {
-            assert!(queues.push(Work { host, class, memory, memory_max: u64::MAX, run: Box::new(|| {}) }, &limits));
-        };
+        let mut queue =
+            |host: u64, class: WorkClass, memory: u64| {
+                assert!(queues.push(
+                    Work { host, class, memory, memory_max: u64::MAX, cancel: None, run: Box::new(|| {}) },
+                    &limits
+                ));
+            };
         for _ in 0..4 {
             queue(1, WorkClass::Normal, 10);
         }
