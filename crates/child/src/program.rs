@@ -60,7 +60,8 @@ impl Program {
                 Some(opened) => Command::new(link(&opened.descriptor)),
                 None => Command::new(&self.path),
             };
-        command.arg0(&self.path).env_clear().current_dir("/");
+        // Ctrl-C is for the program that started it, which ends it: a child that ended first looked like one that a file had ended.
+        command.arg0(&self.path).env_clear().current_dir("/").process_group(0);
         command
     }
 }

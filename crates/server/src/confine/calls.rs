@@ -262,6 +262,7 @@ const ONESELF: &[i64] = &[
 ];
 /// A child's process, until its program has begun.
 const CHILDREN: &[i64] = &[
+    libc::SYS_setpgid,
     libc::SYS_execve,
     libc::SYS_wait4,
     libc::SYS_waitid,
