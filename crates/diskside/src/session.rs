@@ -38,6 +38,7 @@ mod metrics;
 mod mounted;
 mod one_version;
 mod open_mode;
+mod patience;
 mod pending;
 mod place;
 mod run;

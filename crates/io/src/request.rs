@@ -14,7 +14,9 @@ mod status;
 use std::io;
 use std::sync::Arc;
 
-pub use future::{Lost, Promise, RequestFuture, block_on, block_on_all, block_on_any, poll, promise, run_here};
+pub use future::{
+    Lost, Promise, RequestFuture, block_on, block_on_all, block_on_any, poll, promise, run_here, run_here_while,
+};
 pub use status::{Cause, Status};
 
 use crate::buffer::Buffer;

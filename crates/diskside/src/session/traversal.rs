@@ -3,6 +3,7 @@
 use super::error::{FailureKind, SessionError, kind_of_trap};
 use super::file::File;
 use super::link::Link;
+use super::patience::run_unless_cancelled;
 use super::pending::Pending;
 use super::place::{Place, is_lost_program, is_stale_handle};
 use super::run::{RunOptions, Where};
@@ -245,7 +246,8 @@ impl Request {
         let _running = link.begin();
         let call = link.compute()?.call(&request);
         let _watch = call.handle().and_then(|call| options.watch(call));
-        Ok(call.wait())
+        let outcome = run_unless_cancelled(call, options.limits.cancel.as_ref());
+        outcome.ok_or_else(|| SessionError::Cancelled(self.name()))
     }
 
     /// Whether a request that failed so may succeed now. Gets again what the target has forgotten.

@@ -81,14 +81,23 @@ pub fn block_on<T>(request: RequestFuture<T>) -> T {
 
 /// Runs any future to its end on the calling thread, which sleeps while there is nothing to do.
 pub fn run_here<F: Future>(future: F) -> F::Output {
+    run_here_while(future, || None).expect("there is patience without end")
+}
+
+/// The same, as long as there is patience: `left` says for how long, and `None` without end. It is asked again when the thread is unparked.
+pub fn run_here_while<F: Future>(future: F, mut left: impl FnMut() -> Option<Duration>) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
-        match future.as_mut().poll(&mut context) {
-            Poll::Ready(output) => return output,
-            // A wake-up since it was polled ends this at once.
-            Poll::Pending => std::thread::park(),
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return Some(output);
+        }
+        // A wake-up since it was polled ends these at once.
+        match left() {
+            None => std::thread::park(),
+            Some(Duration::ZERO) => return None,
+            Some(left) => std::thread::park_timeout(left),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::link::Running;
 use crate::session::mounted::Mounted;
+use crate::session::patience::run_unless_cancelled;
 use crate::session::place::Place;
 use diskside_dispatch::{Observation, Side};
 use diskside_engine::pieces::PIECE_LEN;
@@ -17,7 +18,6 @@ use diskside_engine::{CallError, Part, TierChoice, WARNING};
 use diskside_host::function::{CallOutcome, FunctionError, RemoteCall, ResultStream};
 use diskside_host::mounted::{MountedError, RETURNED_LEN_MAX, Refusal};
 use diskside_io::buffer::Buffer;
-use diskside_io::request::run_here;
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::CancelWatch;
 use diskside_wire::function::{
@@ -79,7 +79,7 @@ pub(super) fn over_paths(
 ) -> Result<Done, SessionError> {
     let Some(out) = out else {
         let sent = send_paths(job, files)?;
-        let outcome = sent.call.wait();
+        let outcome = answer_of(job, sent.call)?;
         return take_paths(job, files, outcome);
     };
     let link = job.link().expect("a part at a device has a target");
@@ -136,7 +136,7 @@ pub(super) fn take_paths(
 pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionError> {
     let failed = |error| over_file(job.file, error);
     let outcome = match started.call {
-        StartedCall::Target(call, _watch) => call.wait().map_err(failed)?,
+        StartedCall::Target(call, _watch) => answer_of(job, call)?.map_err(failed)?,
         StartedCall::Mounted(thread) => match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
             Ok(outcome) => outcome,
             Err(MountedError::Function(error)) => return Err(failed(error)),
@@ -223,6 +223,12 @@ fn name_there(file: &File) -> String {
     }
 }
 
+/// Waits for a call that only reads, unless it was cancelled and its server is silent.
+fn answer_of(job: &Job<'_>, call: RemoteCall) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
+    let outcome = run_unless_cancelled(call, job.options.limits.cancel.as_ref());
+    outcome.ok_or_else(|| SessionError::Cancelled(job.name().to_owned()))
+}
+
 /// Writes what comes, until there is no more; of a call that failed, what stood before the piece that did.
 fn write_out(
     job: &Job<'_>,
@@ -237,7 +243,9 @@ fn write_out(
         _ => false,
     };
     let mut output_bytes = 0;
-    while let Some(bytes) = run_here(stream.next()).map_err(&failed)? {
+    let cancel = job.options.limits.cancel.as_ref();
+    let given_up = || SessionError::Cancelled(job.name().to_owned());
+    while let Some(bytes) = run_unless_cancelled(stream.next(), cancel).ok_or_else(given_up)?.map_err(&failed)? {
         if output_bytes > 0 || !stream.trailer().is_some_and(is_tried_again) {
             out.write_all(&bytes).map_err(CallError::Write)?;
             output_bytes += bytes.len() as u64;

@@ -278,6 +278,8 @@ impl File {
         // One that failed may have met what came in its place.
         let after = match &scanned {
             Ok(_) if before.is_some() => self.version_now()?,
+            // Its server may not answer any more.
+            Err(SessionError::Cancelled(_)) => before,
             Err(_) if before.is_some() => self.version_now().unwrap_or(before),
             _ => before,
         };
