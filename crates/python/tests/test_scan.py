@@ -306,10 +306,43 @@ def test_who_has_enough_ends_the_scan(session: diskside.Session, path: Path) -> 
     scan._begin = lambda: begun.append(native()) or begun[-1]  # type: ignore[method-assign]
     with scan.batches() as batches:
         batches.read_next_batch()
-    del batches
     assert begun[0].next() is None
+    with pytest.raises(diskside.UsageError, match="closed"):
+        batches.read_next_batch()
     with pytest.raises(diskside.UsageError, match="read to its end"):
         _ = scan.report
+
+
+def test_scans_that_were_closed_leave_room_for_others(path: Path) -> None:
+    """Readers that were closed, and still had a name, kept their scans: these stood still at the server with all memory of their host, and
+    the fourth scan did not begin."""
+    rows = numpy.random.default_rng(2).integers(0, 1 << 62, 4_000_000)
+    pq.write_table(pa.table({"n": rows}), path.with_name("large.parquet"), row_group_size=100_000, compression="none", use_dictionary=False)
+    with diskside.serve(path.parent) as server, server.connect() as session:
+        kept = []
+        for _ in range(5):
+            with session.scan("large.parquet", place="device").batches() as batches:
+                kept.append((batches, batches.read_next_batch()))
+            with diskside.sql("select n from large", large=session.scan("large.parquet", place="device")).batches() as rows_of_query:
+                kept.append((rows_of_query, next(rows_of_query)))
+            frame = diskside.polars.scan_parquet("large.parquet", session=session).filter(pl.col("n").map_batches(lambda n: n > 5, pl.Boolean))
+            kept.append((frame, frame.head(5).collect()))
+        assert session.scan("large.parquet", aggregate="count(*)", place="device").arrow().to_pylist() == [{"count(*)": 4_000_000}]
+        assert all(len(first) for _, first in kept)
+
+
+def test_batches_are_read_as_those_of_pyarrow(session: diskside.Session) -> None:
+    scan = session.scan("t.parquet", "n", where="n < 2000")
+    batches = scan.batches()
+    assert batches.schema.names == ["n"] and sum(batch.num_rows for batch in batches) == 2000
+    with pytest.raises(StopIteration):
+        batches.read_next_batch()
+    whole = scan.arrow()
+    assert scan.batches().read_all() == whole and scan.batches().read_pandas().equals(whole.to_pandas())
+    assert pa.table(scan.batches()) == whole and pl.DataFrame(scan.batches()).height == 2000
+    stream = scan.batches()
+    assert duckdb.sql("select sum(n) from stream").fetchall() == [(1999 * 1000,)]
+    assert pa.RecordBatchReader.from_batches(stream.schema, iter([])).read_all().num_rows == 0
 
 
 PREDICATES = [

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from . import errors
 from ._arrow_rows import ArrowRows
+from ._batches import Batches
 from ._default import connect, info, last_scans, open, run, scan, scan_delta, scan_iceberg, sql, submit
 from ._diskside import __version__
 from ._file import File, FileInfo
@@ -31,6 +32,7 @@ from .partition import Partition, combine, partitions, spread
 __all__ = [
     *errors.__all__,
     "ArrowRows",
+    "Batches",
     "File",
     "FileInfo",
     "Function",

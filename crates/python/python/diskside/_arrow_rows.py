@@ -10,17 +10,20 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from ._batches import Batches
+
 
 class ArrowRows(ABC):
     """A result that is computed each time that it is asked for: of a scan, or of a query."""
 
     @abstractmethod
-    def batches(self) -> pa.RecordBatchReader:
+    def batches(self) -> Batches:
         """Computes it, and gives record batches as they come."""
 
     def arrow(self) -> pa.Table:
         """Computes it, and gives the result as an Arrow table."""
-        return self.batches().read_all()
+        with self.batches() as batches:
+            return batches.read_all()
 
     def pandas(self) -> pd.DataFrame:
         """Computes it, and gives the result as a pandas DataFrame."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import _diskside
 from ._arrow_rows import ArrowRows
+from ._batches import Batches
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -92,15 +93,16 @@ class Scan(ArrowRows):
         finally:
             scan.close()
 
-    def batches(self) -> pa.RecordBatchReader:
-        """Scans, and gives record batches as they come."""
+    def batches(self) -> Batches:
+        """Scans, and gives record batches as they come. Close them if you do not read all: with ``with``, or ``close()``."""
         return self._reader()
 
     @property
     def schema(self) -> pa.Schema:
         """The columns of the result, with their types. The server is asked; no row is read, except by a function."""
         # A function may give a result of its own, to which no limit applies.
-        return (self._reader(limit=0) if self._wanted["function"] is None else self._reader()).schema
+        with self._reader(limit=0) if self._wanted["function"] is None else self._reader() as batches:
+            return batches.schema
 
     @property
     def report(self) -> dict[str, Any]:
@@ -135,7 +137,7 @@ class Scan(ArrowRows):
     def _begin(self, **instead: Any) -> _diskside.Scan:
         return self._session._native.scan(self._names, self._wanted | instead, self._place, self._partitions)
 
-    def _reader(self, **instead: Any) -> pa.RecordBatchReader:
+    def _reader(self, **instead: Any) -> Batches:
         try:
             import pyarrow
         except ImportError:
@@ -151,7 +153,7 @@ class Scan(ArrowRows):
                 # That the file changed meanwhile is known only now.
                 pieces.finish()
 
-        return pyarrow.RecordBatchReader.from_batches(schema, batches())
+        return Batches(pyarrow.RecordBatchReader.from_batches(schema, batches()), pieces.close)
 
     def _typed(self, field: pa.Field) -> pa.Field:
         """A column of the result as it is handed on."""

@@ -12,6 +12,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ._arrow_rows import ArrowRows
+from ._batches import Batches
 from ._condition import NotPushed, all_of, cheapest
 from ._scan import Scan, quoted
 from ._sql_aggregate import Aggregates, aggregates
@@ -20,7 +21,7 @@ from ._sql_first import First, first, tables_of
 from .errors import ChangedError, DisksideError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
 
     import datafusion
     import pyarrow as pa
@@ -58,8 +59,8 @@ class Query(ArrowRows):
         #: The scans by which its result was made, when it was asked for last: see their ``report``.
         self.scans: list[Scan] = []
 
-    def batches(self) -> pa.RecordBatchReader:
-        """Computes it, and gives record batches as they come. Close the reader to stop the scans."""
+    def batches(self) -> Batches:
+        """Computes it, and gives record batches as they come. Close them to stop the scans."""
         return self._plan().run()
 
     def explain(self) -> str:
@@ -104,7 +105,7 @@ class _Plan:
             self._pushed = _pushed(plan, self._schemas)
             self._first = first(plan, self._schemas)
 
-    def run(self) -> pa.RecordBatchReader:
+    def run(self) -> Batches:
         """The result as it comes."""
         self._of.scans = []
         if self._aggregates is not None:
@@ -122,7 +123,7 @@ class _Plan:
             _register(context, name, f"{name} {at}", _Rows(self, scan, name, failed))
         return _reader(_planned(context, self._of.query), failed)
 
-    def _summed(self, plan: Aggregates) -> pa.RecordBatchReader:
+    def _summed(self, plan: Aggregates) -> Batches:
         source = self._of._sources[plan.table]
         check = plan.check(source)
         scan = plan.scan(source)
@@ -226,13 +227,13 @@ class _Rows:
             raise
 
 
-def _reader(frame: datafusion.DataFrame, failed: list[BaseException]) -> pa.RecordBatchReader:
+def _reader(frame: datafusion.DataFrame, failed: list[BaseException]) -> Batches:
     import pyarrow as pa
 
     # Batches may say that a column is never NULL, where the plan does not.
     schema = _plain(frame.schema())
 
-    def batches() -> Iterator[pa.RecordBatch]:
+    def batches() -> Generator[pa.RecordBatch]:
         try:
             for batch in frame.execute_stream():
                 rows = batch.to_pyarrow()
@@ -242,7 +243,8 @@ def _reader(frame: datafusion.DataFrame, failed: list[BaseException]) -> pa.Reco
         except Exception as error:
             raise failed[0] if failed else UsageError(f"sql: {error}") from None
 
-    return pa.RecordBatchReader.from_batches(schema, batches())
+    rows = batches()
+    return Batches(pa.RecordBatchReader.from_batches(schema, rows), rows.close)
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:

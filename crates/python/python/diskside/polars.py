@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from ._batches import Batches
     from ._scan import Scan
     from ._session import Session
 
@@ -79,10 +80,10 @@ def scan_parquet(
 
 
 def _frames(
-    batches: pa.RecordBatchReader, wanted: list[str], predicate: pl.Expr | None, n_rows: int | None
+    batches: Batches, wanted: list[str], predicate: pl.Expr | None, n_rows: int | None
 ) -> Iterator[pl.DataFrame]:
     left = n_rows
-    # Whoever has enough closes this generator, and that ends the scan.
+    # One that is closed before its end, or thrown away, ends the scan. Polars may keep one that has given all that it asked for.
     with batches:
         for batch in batches:
             frame = _frame(batch)
@@ -92,6 +93,8 @@ def _frames(
             if left is not None:
                 frame = frame.head(left)
                 left -= frame.height
+            if left == 0:
+                batches.close()
             yield frame
             if left == 0:
                 return

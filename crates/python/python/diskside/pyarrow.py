@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator, Sequence
 
+    from ._batches import Batches
     from ._scan import Scan
     from ._session import Session
 
@@ -103,7 +104,8 @@ class Scanner:
         return self._of.schema
 
     def to_reader(self) -> pyarrow.RecordBatchReader:
-        """Its rows as they come. Whoever has enough closes the reader, and that ends the scan."""
+        """Its rows as they come. The scan ends when the reader is read to its end, or nothing refers to it any more: pyarrow's
+        ``close()`` alone does not end it."""
         return pyarrow.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
 
     def to_batches(self) -> Iterator[pyarrow.RecordBatch]:
@@ -146,18 +148,21 @@ class Scanner:
         left = limit
         mentioned = columns_of(self._filter, self._of.schema)
         needed = [name for name in self._of.schema.names if name in self._columns or name in mentioned]
-        for batch in self._of._scan._other(columns=needed or self._of.schema.names[:1]).batches():
-            kept = pyarrow.Table.from_batches([batch]).filter(self._filter).select(self._columns)
-            yield from kept.to_batches()
-            if left is not None and (left := left - kept.num_rows) <= 0:
-                return
+        with self._of._scan._other(columns=needed or self._of.schema.names[:1]).batches() as batches:
+            for batch in batches:
+                kept = pyarrow.Table.from_batches([batch]).filter(self._filter).select(self._columns)
+                if left is not None and (left := left - kept.num_rows) <= 0:
+                    batches.close()
+                yield from kept.to_batches()
+                if left is not None and left <= 0:
+                    return
 
 
 def _where(condition: str | None) -> dict[str, str]:
     return {} if condition is None else {"where": condition}
 
 
-def _selected(batches: pyarrow.RecordBatchReader, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+def _selected(batches: Batches, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
     with batches:
         for batch in batches:
             yield batch.select(columns)
