@@ -198,8 +198,10 @@ impl Aggregation {
         }
         let (mut fields, mut arrays): (Vec<Field>, Vec<ArrayRef>) = (Vec::new(), Vec::new());
         for (index, key) in self.keys.iter().enumerate() {
-            arrays.push(key.array((0..self.groups).map(|group| self.codes_of(group)[index])));
-            fields.push(key.field());
+            // Large texts of a file go out as texts.
+            let array = key.array((0..self.groups).map(|group| self.codes_of(group)[index]));
+            fields.push(key.field().with_data_type(array.data_type().clone()));
+            arrays.push(array);
         }
         for sum in self.sums {
             let field = sum.field();

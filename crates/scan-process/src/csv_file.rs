@@ -4,7 +4,7 @@
 //! time that parsing whole lines takes where few columns are needed.
 
 use crate::input::{Fetched, Input};
-use crate::lines::{Pieces, carry, columns, first_wrong, sample, type_name};
+use crate::lines::{Pieces, carry, columns, first_wrong, sample, wrong_value};
 use crate::table::{Batches, Table, text_rows};
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_csv::ReaderBuilder;
@@ -161,14 +161,7 @@ impl CsvFile {
         let (field, text, error) = (schema.field(column), String::from_utf8_lossy(text), error.to_string());
         let value = error.split_once("parsing value '").and_then(|(_, rest)| rest.split_once("' as type"));
         let value = value.map_or(text.trim_end(), |(value, _)| value);
-        format!(
-            "line {line}: column `{}`: '{}' is not of type {}, which the first lines or the given types say; say what it is, such as \
-             --types '{} text'",
-            field.name(),
-            value.chars().take(60).collect::<String>(),
-            type_name(field.data_type()),
-            field.name(),
-        )
+        format!("line {line}: {}", wrong_value(field, value))
     }
 }
 

@@ -1,12 +1,13 @@
 //! JSON lines: an object a line, whose members are columns.
 
 use crate::input::{Fetched, Input};
-use crate::lines::{Pieces, carry, columns, first_wrong, last_line_end, sample};
+use crate::lines::{Pieces, carry, columns, first_wrong, last_line_end, sample, wrong_value};
 use crate::table::{Batches, Table, text_rows};
-use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
+use arrow_cast::{CastOptions, cast_with_options};
 use arrow_json::ReaderBuilder;
 use arrow_json::reader::infer_json_schema;
-use arrow_schema::{Field, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use diskside_scan::{ColumnType, Failure, FailureKind};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -127,20 +128,62 @@ fn reader(schema: &Arc<Schema>) -> ReaderBuilder {
 /// The rows of a text, up to what is wrong.
 fn batches(schema: &Arc<Schema>, text: &[u8]) -> (Vec<RecordBatch>, Option<String>) {
     let (mut batches, mut rest) = (Vec::new(), text);
-    let mut all = || -> Result<(), arrow_schema::ArrowError> {
-        let mut decoder = reader(schema).build_decoder()?;
+    let mut all = || -> Result<(), ArrowError> {
+        let mut decoder = reader(&Arc::new(without_numbers(schema))).build_decoder()?;
         loop {
             let count = decoder.decode(rest)?;
             rest = &rest[count..];
             match decoder.flush()? {
-                Some(batch) => batches.push(batch),
+                Some(batch) => batches.push(with_numbers(&batch, schema)?),
                 None if rest.is_empty() => return Ok(()),
                 None => {}
             }
         }
     };
-    let failed = all().err().map(|error| error.to_string());
+    let failed = all().err().map(|error| match error {
+        ArrowError::JsonError(told) => told,
+        other => other.to_string(),
+    });
     (batches, failed)
+}
+
+/// The columns with texts for whole numbers: arrow-json cuts the fraction of a number off that is to be a whole one.
+fn without_numbers(schema: &Schema) -> Schema {
+    fn of(data_type: &DataType) -> DataType {
+        let inner = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(of(field.data_type())));
+        match data_type {
+            integer if integer.is_integer() => DataType::Utf8,
+            DataType::List(field) => DataType::List(inner(field)),
+            DataType::Struct(fields) => DataType::Struct(fields.iter().map(inner).collect()),
+            other => other.clone(),
+        }
+    }
+    Schema::new(
+        schema
+            .fields()
+            .iter()
+            .map(|field| field.as_ref().clone().with_data_type(of(field.data_type())))
+            .collect::<Vec<_>>(),
+    )
+}
+
+/// The batch with its whole numbers.
+fn with_numbers(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let number = |(field, column): (&FieldRef, &ArrayRef)| {
+        if column.data_type() == field.data_type() {
+            return Ok(Arc::clone(column));
+        }
+        cast_with_options(column, field.data_type(), &options).map_err(|error| {
+            let error = error.to_string();
+            let value = error.split_once("string '").and_then(|(_, rest)| rest.rsplit_once("' to value"));
+            let told = value.map(|(value, _)| wrong_value(field, value));
+            ArrowError::JsonError(told.unwrap_or_else(|| format!("column `{}`: {error}", field.name())))
+        })
+    };
+    let columns = schema.fields().iter().zip(batch.columns()).map(number).collect::<Result<_, _>>()?;
+    let options = RecordBatchOptions::new().with_row_count(Some(batch.num_rows()));
+    RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)
 }
 
 /// The first line that is not right, behind so many rows. Halves are parsed again, not each line by itself: there may be thousands, of

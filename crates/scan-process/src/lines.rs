@@ -124,6 +124,18 @@ fn guess(field: Field) -> Field {
 }
 
 /// As messages call a type.
+/// Why a value of a column cannot be taken.
+pub(crate) fn wrong_value(field: &Field, value: &str) -> String {
+    let is_number = value.parse::<f64>().is_ok_and(f64::is_finite) && field.data_type().is_numeric();
+    format!(
+        "column `{name}`: '{}' is not of type {}, which the first lines or the given types say; say what it is, such as --types '{name} {}'",
+        value.chars().take(60).collect::<String>(),
+        type_name(field.data_type()),
+        if is_number { "float" } else { "text" },
+        name = field.name(),
+    )
+}
+
 pub(crate) fn type_name(of: &DataType) -> String {
     match of {
         DataType::Boolean => "boolean".into(),

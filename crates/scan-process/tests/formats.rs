@@ -5,7 +5,7 @@ mod common;
 
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Decimal64Type, Int64Type};
-use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Int32Array, Int64Array, LargeStringArray, RecordBatch, StringArray};
 use arrow_ipc::CompressionType;
 use arrow_ipc::reader::StreamReader;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
@@ -187,6 +187,46 @@ fn what_is_wrong_with_a_text_is_told_with_its_line() {
     );
     let compressed = failed(&whole("a.csv.gz", "\x1f"), &Plan::default());
     assert_eq!(compressed.kind, FailureKind::Unsupported);
+}
+
+/// The fraction of a number was cut off where the first lines had whole ones, and the sum was wrong without a word.
+#[test]
+fn a_fraction_is_no_whole_number_in_json_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let typed = |name: &str, types: &str| Plan { types: parse_types(types).unwrap(), ..sums(name) };
+    for (wrong, value) in
+        [("2.5", "2.5"), ("-2.9", "-2.9"), ("9007199254740993.0", "9007199254740993.0"), ("1e3", "1e3")]
+    {
+        let file = written(directory.path(), "some.jsonl", format!("{{\"v\": 1}}\n{{\"v\": {wrong}}}\n"));
+        let failure = failed(&file, &typed("sum(v)", "v integer"));
+        let told = format!("line 2: column `v`: '{value}' is not of type integer");
+        assert!(failure.message.contains(&told) && failure.message.contains("--types 'v float'"), "{failure:?}");
+    }
+    let lines = "{\"a\": 1, \"in\": {\"b\": 7, \"c\": [1, -2]}}\n".repeat(20_000);
+    let file = written(directory.path(), "nested.jsonl", format!("{lines}{{\"a\": null, \"in\": {{\"b\": 2.7}}}}\n"));
+    let failure = failed(&file, &rows("in", "a is null"));
+    assert!(failure.message.contains("line 20001: column `in`: '2.7'"), "{failure:?}");
+    let file = written(directory.path(), "whole.jsonl", format!("{lines}{{\"a\": -9223372036854775808}}\n"));
+    assert_eq!(integers(&scan(&file, &sums("min(a), count(a)")).unwrap().0, 0), [Some(i64::MIN)]);
+    let (batch, _) = scan(&file, &Plan { limit: Some(1), ..rows("in", "a = 1") }).unwrap();
+    let inner = batch.column(0).as_struct().column(0).as_primitive::<Int64Type>();
+    assert_eq!(inner.value(0), 7);
+}
+
+/// pandas writes its texts as large ones: a group by one was "a damaged file".
+#[test]
+fn large_texts_are_grouped_by() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("large.arrow");
+    let texts_of = LargeStringArray::from(vec![Some("a"), None, Some("a")]);
+    let columns: [(&str, ArrayRef); 2] = [("s", Arc::new(texts_of)), ("v", Arc::new(Int64Array::from(vec![1, 2, 3])))];
+    let batch = RecordBatch::try_from_iter(columns).unwrap();
+    let mut writer = FileWriter::try_new(File::create(&file).unwrap(), &batch.schema()).unwrap();
+    writer.write(&batch).unwrap();
+    writer.finish().unwrap();
+    let plan = Plan { by: parse_columns("s").unwrap(), ..sums("sum(v)") };
+    let (batch, _) = scan(&file, &plan).unwrap();
+    assert_eq!(texts(&batch, 0), [Some("a"), None]);
 }
 
 #[test]
