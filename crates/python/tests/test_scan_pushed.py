@@ -143,6 +143,23 @@ def test_a_list_is_read_as_pyarrow_reads_it(
     assert (conditions[-1] is not None) == is_pushed
 
 
+NEGATED = [
+    ~pc.field("i32").isin([3, 4]),
+    ~pc.field("f32").isin(pa.array([3.0], pa.float32())),
+    ~(pc.field("i32").isin([3]) & pc.field("u8").isin([3])),
+    ~pc.field("i32").isin([3]) | (pc.field("i32") == 3),
+    ~pc.field("i32").isin([3]) & pc.field("i32").is_null(),
+]
+
+
+@pytest.mark.parametrize("filter", NEGATED, ids=str)
+def test_what_is_in_no_list_is_so_for_null_as_well(session: diskside.Session, path: Path, conditions: list[str | None], filter: pc.Expression) -> None:
+    """For pyarrow NULL is not in a list, where SQL does not know: rows with NULL were lost."""
+    ours = diskside.pyarrow.dataset("t.parquet", session=session).to_table(columns=["row"], filter=filter)
+    assert ours.equals(ds.dataset(path).to_table(columns=["row"], filter=filter)) and len(ours)
+    assert conditions[-1] is not None
+
+
 def test_a_dataset_refuses_what_pyarrow_refuses(session: diskside.Session, path: Path) -> None:
     """A zone that someone guessed would answer for another time, and a number that no float is for its neighbour."""
     refused = [("utc", CLOCKS[0]), ("us", INSTANTS[0]), ("berlin", INSTANTS[0]), ("f32", (1 << 24) + 1)]
@@ -177,11 +194,23 @@ POLARS = [
     (pl.col("utc") >= INSTANTS[0], True),
     (pl.col("utc").is_between(INSTANTS[2], INSTANTS[0]), True),
     (pl.col("utc").is_in(INSTANTS[:1]), True),
+    # Rows with NULL were lost.
+    (~pl.col("i32").is_in([3, 4], nulls_equal=True), True),
+    (~pl.col("i32").is_in([3, 4]), True),
+    (~pl.col("i32").is_in([3, None], nulls_equal=True), False),
+    # Polars compares 32 bits with 32 bits: the row of 0.1 was lost.
+    (pl.col("f32") == 0.1, True),
+    (pl.col("f32") <= 0.1, True),
+    (pl.col("f32") == pl.lit(0.1, pl.Float32), True),
+    ((pl.col("f32") == 0.1) | (pl.col("i32") == 3), True),
+    (pl.col("f32").is_between(0.1, 0.5), True),
+    (pl.col("f32") < pl.lit(0.1, pl.Float64), False),
+    (pl.col("f32").is_in([0.1, 4.0]), True),
 ]
 
 
 @pytest.mark.parametrize(("predicate", "is_pushed"), POLARS, ids=str)
-def test_polars_says_instants(session: diskside.Session, path: Path, conditions: list[str | None], predicate: pl.Expr, is_pushed: bool) -> None:
+def test_polars_says_values_as_it_compares_them(session: diskside.Session, path: Path, conditions: list[str | None], predicate: pl.Expr, is_pushed: bool) -> None:
     scanned = diskside.polars.scan_parquet("t.parquet", session=session)
     conditions.clear()
     ours = scanned.filter(predicate).select("row").collect()

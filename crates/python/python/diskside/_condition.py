@@ -59,6 +59,10 @@ class Column:
             raise NotPushed("an empty list")
         return f"{self.text} in ({listed})"
 
+    def is_among(self, values: Iterable[object]) -> str:
+        """The same where NULL is in no list, and ``not`` of that is true."""
+        return f"{self.text} is not null and {self.among(values)}"
+
     def like(self, before: str, text: str, after: str) -> str:
         if str not in self._takes:
             raise NotPushed("not a text")

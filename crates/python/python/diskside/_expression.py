@@ -192,7 +192,7 @@ class _Reader:
             return _Meaning(expression(field, text), column.like(before, text, after))
         if name == "is_in":
             values = self._among(of)
-            return _Meaning(field.isin(values), column.among(values.to_pylist()))
+            return _Meaning(field.isin(values), f"({column.is_among(values.to_pylist())})")
         raise NotPushed(f"{name} is not done")
 
     def _among_or_null(self) -> _Meaning:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import struct
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -150,8 +151,8 @@ def _text(node: Any, schema: pa.Schema) -> str:
             return f"{Column(schema.field(name)).text} is not null"
         case {"Function": {"input": [{"Column": str(name)}, {"Literal": first}, {"Literal": last}], "function": {"Boolean": {"IsBetween": how}}}}:
             return _between(name, first, last, how["closed"], schema)
-        case {"Function": {"input": [{"Column": str(name)}, {"Literal": {"Scalar": {"List": among}}}], "function": {"Boolean": {"IsIn": _}}}}:
-            return _among(name, bytes(among), schema)
+        case {"Function": {"input": [{"Column": str(name)}, {"Literal": {"Scalar": {"List": among}}}], "function": {"Boolean": {"IsIn": how}}}}:
+            return _among(name, bytes(among), how["nulls_equal"], schema)
         case {"Function": {"input": [{"Column": str(name)}, {"Literal": {"Scalar": {"String": text}}}], "function": {"StringExpr": how}}}:
             return _like(Column(schema.field(name)), text, how)
     raise NotPushed("not understood")
@@ -194,17 +195,21 @@ def _between(name: str, first: Any, last: Any, closed: str, schema: pa.Schema) -
     return f"({column.compared(low, _value(first, kind))}) and ({column.compared(high, _value(last, kind))})"
 
 
-def _among(name: str, stream: bytes, schema: pa.Schema) -> str:
+def _among(name: str, stream: bytes, nulls_equal: bool, schema: pa.Schema) -> str:
     import polars
 
     series = polars.read_ipc_stream(stream).to_series()
-    if getattr(getattr(series.dtype, "inner", series.dtype), "time_zone", None) != getattr(schema.field(name).type, "tz", None):
+    kind, inner = schema.field(name).type, getattr(series.dtype, "inner", series.dtype)
+    if getattr(inner, "time_zone", None) != getattr(kind, "tz", None):
         raise NotPushed("another zone")
+    if inner.is_float() and inner != (polars.Float32 if kind == "float" else polars.Float64):
+        raise NotPushed("numbers of another width")
     values = series.to_list()
     if len(values) == 1 and isinstance(values[0], list):
         values = values[0]
-    # With None among them it matters what is said of NULL.
-    return Column(schema.field(name)).among(values)
+    # With None among them it matters what is said of NULL, and it is not said to a server.
+    column = Column(schema.field(name))
+    return column.is_among(values) if nulls_equal else column.among(values)
 
 
 def _like(column: Column, text: str, how: Any) -> str:
@@ -218,12 +223,20 @@ def _like(column: Column, text: str, how: Any) -> str:
     raise NotPushed("not understood")
 
 
+def _narrowed(value: float) -> float:
+    """The nearest number of 32 bits."""
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
 def _value(literal: Any, compared_with: pa.DataType) -> object:
     match literal:
         case {"Dyn": {"Int": int(value)}}:
             return value
         case {"Dyn": {"Float": float(value)}}:
-            return value
+            # A number without a type has the width of its column.
+            return _narrowed(value) if compared_with == "float" else value
+        case {"Scalar": {"Float32": float(value)}}:
+            return _narrowed(value)
         case {"Scalar": {"String": str(value)}}:
             return value
         case {"Scalar": {"Date": int(days)}}:
