@@ -527,7 +527,7 @@ mod tests {
             assert!(pool.submit(Work { host, class, memory, memory_max, cancel, run }));
         };
         let (end, ends) = mpsc::channel::<()>();
-        work(60, None, Box::new(move || drop(ends.recv())));
+        work(60, None, Box::new(move || assert!(ends.recv().is_err())));
         let (cancels, (sender, receiver)) = ([CancelToken::new(), CancelToken::new()], mpsc::channel());
         for (number, cancel) in cancels.iter().enumerate() {
             let sender = sender.clone();

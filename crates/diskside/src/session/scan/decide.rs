@@ -150,7 +150,7 @@ impl Scan<'_> {
         if self.plan.gives_result() {
             Ok(Choice::new(Side::Device, "what the function gives is little"))
         } else if self.plan.aggregates() || self.plan.limit.is_some() {
-            Ok(Choice::new(Side::Device, "sums and first rows are few"))
+            Ok(Choice::new(Side::Device, "sums, counts and first rows are few"))
         } else if self.plan.filter.is_none() && self.plan.function.is_none() && !self.is_text() {
             Ok(Choice::new(Side::Host, "all rows are wanted"))
         } else if self.is_small(remote) {
