@@ -265,6 +265,7 @@ def test_both_sides_scan_some_row_groups_each(path: Path, session: diskside.Sess
 @pytest.mark.parametrize("place", ["both", "device", "host"])
 def test_a_file_that_is_replaced_all_the_time_is_scanned_whole_or_not_at_all(session: diskside.Session, path: Path, place: str) -> None:
     """Two parts of a file, or two readings of it, may be of two versions: their sum would be that of neither."""
+    longest_s = 0.1
     rows, directory = 400_000, path.with_name(f"swapped-{place}")
     directory.mkdir()
     versions, swapped = [directory / f"version{number}.parquet" for number in range(2)], directory / "swapped.parquet"
@@ -275,8 +276,8 @@ def test_a_file_that_is_replaced_all_the_time_is_scanned_whole_or_not_at_all(ses
 
     def swap() -> None:
         # Sometimes within a scan, however fast the machine is, and sometimes after it.
-        for number, pause_s in zip(itertools.cycle([1, 0]), itertools.cycle([0.003, 0.03, 0.3])):
-            if is_over.wait(pause_s):
+        for number, share in zip(itertools.cycle([1, 0]), itertools.cycle([0.03, 0.3, 4])):
+            if is_over.wait(share * longest_s):
                 return
             os.link(versions[number], directory / "next.parquet")
             os.replace(directory / "next.parquet", swapped)
@@ -286,13 +287,14 @@ def test_a_file_that_is_replaced_all_the_time_is_scanned_whole_or_not_at_all(ses
     try:
         until = time.monotonic() + 60
         while len(seen) < 2 or not changed:
-            assert time.monotonic() < until, (seen, changed)
+            assert (began := time.monotonic()) < until, (seen, changed)
             try:
                 sums = session.scan(f"{directory.name}/swapped.parquet", aggregate="sum(n), count(*)", place=place).arrow()
                 seen.add(tuple(map(int, sums.to_pylist()[0].values())))
             except diskside.ChangedError as error:
                 assert "swapped.parquet" in str(error)
                 changed += 1
+            longest_s = max(longest_s, time.monotonic() - began)
     finally:
         is_over.set()
         swapping.join()

@@ -7,16 +7,29 @@ use std::time::{Duration, Instant};
 /// How long the answer to a call is waited for after it was cancelled. A server stops a call within milliseconds, and says so.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Runs a future to its end. `None`: it was cancelled, and the server does not say that it has stopped.
-pub(super) fn run_unless_cancelled<F: Future>(future: F, cancel: Option<&CancelToken>) -> Option<F::Output> {
-    let Some(cancel) = cancel else { return Some(run_here(future)) };
-    let thread = std::thread::current();
-    let _watch = cancel.when_cancelled(move || thread.unpark());
-    let mut since = None;
-    run_here_while(future, || {
-        let is_cancelled = cancel.is_cancelled();
-        is_cancelled.then(|| PATIENCE.saturating_sub(since.get_or_insert_with(Instant::now).elapsed()))
-    })
+/// How long a call is waited for: as long as it takes, until it is cancelled.
+pub(super) struct Patience<'a> {
+    cancel: Option<&'a CancelToken>,
+    /// When it was seen to be cancelled.
+    since: Option<Instant>,
+}
+
+impl<'a> Patience<'a> {
+    /// With a call that this stops.
+    pub(super) fn new(cancel: Option<&'a CancelToken>) -> Self {
+        Self { cancel, since: None }
+    }
+
+    /// Runs a future to its end. `None`: the call was cancelled, and its server does not say that it has stopped.
+    pub(super) fn wait<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        let Some(cancel) = self.cancel else { return Some(run_here(future)) };
+        let thread = std::thread::current();
+        let _watch = cancel.when_cancelled(move || thread.unpark());
+        run_here_while(future, || {
+            let since = cancel.is_cancelled().then(|| *self.since.get_or_insert_with(Instant::now));
+            since.map(|since| PATIENCE.saturating_sub(since.elapsed()))
+        })
+    }
 }
 
 #[cfg(test)]
@@ -26,18 +39,20 @@ mod tests {
     /// Ctrl-C on a scan at a server that had stopped answering was without effect for as long as that was silent.
     #[test]
     fn a_call_that_was_cancelled_is_not_waited_for_without_end() {
-        assert_eq!(run_unless_cancelled(async { 7 }, Some(&CancelToken::new())), Some(7));
         let cancel = CancelToken::new();
+        let mut patience = Patience::new(Some(&cancel));
+        assert_eq!(patience.wait(async { 7 }), Some(7));
         let canceller = cancel.clone();
         let cancelling = std::thread::spawn(move || {
             std::thread::sleep(Duration::from_millis(20));
             canceller.cancel();
         });
         let began = Instant::now();
-        assert_eq!(run_unless_cancelled(std::future::pending::<()>(), Some(&cancel)), None);
+        assert_eq!(patience.wait(std::future::pending::<()>()), None);
         assert!(began.elapsed() >= PATIENCE, "a server has some time to say that it has stopped");
         cancelling.join().unwrap();
-        // The next piece of the same call has its own patience, and what is there is taken.
-        assert_eq!(run_unless_cancelled(async { 8 }, Some(&cancel)), Some(8));
+        // All pieces of a call share its patience; what is there is taken.
+        assert_eq!((patience.wait(async { 8 }), patience.wait(std::future::pending::<()>())), (Some(8), None));
+        assert!(Patience::new(None).wait(async {}).is_some());
     }
 }

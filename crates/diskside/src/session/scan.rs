@@ -19,7 +19,7 @@ use self::decide::Choice;
 use super::answered::Answered;
 use super::error::SessionError;
 use super::file::File;
-use super::patience::run_unless_cancelled;
+use super::patience::Patience;
 use super::place::Place;
 use super::run::Resumed;
 use super::tries::Tries;
@@ -326,8 +326,8 @@ impl Scan<'_> {
         let _watch = self.options.cancel.as_ref().map(|cancel| cancel.when_cancelled(move || handle.cancel()));
         // The last bytes are the report.
         let mut kept: Vec<u8> = Vec::new();
-        let cancel = self.options.cancel.as_ref();
-        let mut next = || run_unless_cancelled(stream.next(), cancel).ok_or_else(|| self.unwanted());
+        let mut patience = Patience::new(self.options.cancel.as_ref());
+        let mut next = || patience.wait(stream.next()).ok_or_else(|| self.unwanted());
         while let Some(bytes) = next()?.map_err(failed)? {
             kept.extend_from_slice(&bytes);
             if let Some(ready) = kept.len().checked_sub(REPORT_LEN) {

@@ -3,7 +3,7 @@
 use super::error::{FailureKind, SessionError, kind_of_trap};
 use super::file::File;
 use super::link::Link;
-use super::patience::run_unless_cancelled;
+use super::patience::Patience;
 use super::pending::Pending;
 use super::place::{Place, is_lost_program, is_stale_handle};
 use super::run::{RunOptions, Where};
@@ -246,7 +246,7 @@ impl Request {
         let _running = link.begin();
         let call = link.compute()?.call(&request);
         let _watch = call.handle().and_then(|call| options.watch(call));
-        let outcome = run_unless_cancelled(call, options.limits.cancel.as_ref());
+        let outcome = Patience::new(options.limits.cancel.as_ref()).wait(call);
         outcome.ok_or_else(|| SessionError::Cancelled(self.name()))
     }
 

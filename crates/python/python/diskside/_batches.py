@@ -50,8 +50,8 @@ class Batches:
     def close(self) -> None:
         """Ends the scan, here and at its server. Once it is closed, nothing more is read."""
         if self._reader is not None:
-            self._reader = None
             self._close()
+            self._reader = None
 
     def __enter__(self) -> Batches:
         return self

@@ -143,8 +143,13 @@ class Scan(ArrowRows):
         except ImportError:
             raise UsageError("tables take pyarrow: pip install 'diskside[arrow]'; ipc() gives an Arrow stream without it") from None
         pieces = _Pieces(self, self._begin(**instead))
-        reader = pyarrow.ipc.open_stream(pieces)
-        schema = pyarrow.schema([self._typed(field) for field in reader.schema], reader.schema.metadata)
+        try:
+            reader = pyarrow.ipc.open_stream(pieces)
+            schema = pyarrow.schema([self._typed(field) for field in reader.schema], reader.schema.metadata)
+        except BaseException:
+            # The traceback would keep it.
+            pieces.close()
+            raise
 
         def batches() -> Iterator[pa.RecordBatch]:
             with pieces:

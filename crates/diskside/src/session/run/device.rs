@@ -9,7 +9,7 @@ use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::link::Running;
 use crate::session::mounted::Mounted;
-use crate::session::patience::run_unless_cancelled;
+use crate::session::patience::Patience;
 use crate::session::place::Place;
 use diskside_dispatch::{Observation, Side};
 use diskside_engine::pieces::PIECE_LEN;
@@ -225,7 +225,7 @@ fn name_there(file: &File) -> String {
 
 /// Waits for a call that only reads, unless it was cancelled and its server is silent.
 fn answer_of(job: &Job<'_>, call: RemoteCall) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
-    let outcome = run_unless_cancelled(call, job.options.limits.cancel.as_ref());
+    let outcome = Patience::new(job.options.limits.cancel.as_ref()).wait(call);
     outcome.ok_or_else(|| SessionError::Cancelled(job.name().to_owned()))
 }
 
@@ -243,9 +243,9 @@ fn write_out(
         _ => false,
     };
     let mut output_bytes = 0;
-    let cancel = job.options.limits.cancel.as_ref();
+    let mut patience = Patience::new(job.options.limits.cancel.as_ref());
     let given_up = || SessionError::Cancelled(job.name().to_owned());
-    while let Some(bytes) = run_unless_cancelled(stream.next(), cancel).ok_or_else(given_up)?.map_err(&failed)? {
+    while let Some(bytes) = patience.wait(stream.next()).ok_or_else(given_up)?.map_err(&failed)? {
         if output_bytes > 0 || !stream.trailer().is_some_and(is_tried_again) {
             out.write_all(&bytes).map_err(CallError::Write)?;
             output_bytes += bytes.len() as u64;
