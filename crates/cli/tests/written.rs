@@ -275,7 +275,7 @@ fn as_nobody(dir: &Dir) -> Option<impl Fn(&[String]) -> (Option<i32>, String)> {
         return None;
     }
     let program = dir.path("diskside");
-    // What this process writes, one that another test starts may hold open for writing, and then it is not run.
+    // A file that this process writes may be held open for writing by one that another test starts: then it is not run.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_diskside")).arg(&program).status().expect("it is started");
     assert!(copied.success(), "there is room");
     Some(move |args: &[String]| {

@@ -71,7 +71,7 @@ fn a_compiler_that_crashes_is_counted_and_cranelift_goes_on() {
     let script = dir.path().join("crashes");
     let text = dir.path().join("text");
     std::fs::write(&text, "#!/bin/sh\nkill -SEGV $$\n").expect("it is written");
-    // What this process writes, one that another test starts may hold open for writing, and then it is not run.
+    // A file that this process writes may be held open for writing by one that another test starts: then it is not run.
     let installed = Command::new("install").args(["-m", "700"]).args([&text, &script]).status();
     assert!(installed.expect("it is started").success());
     let engine = engine(Compiler::at(script), None, 1);

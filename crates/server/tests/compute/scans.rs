@@ -35,7 +35,7 @@ fn a_scan_whose_host_reads_slowly_stands_still() {
     let program = directory.path().join(NAME);
     let text = directory.path().join("text");
     std::fs::write(&text, COMPUTES).unwrap();
-    // What this process writes, one that another test starts may hold open for writing, and then it is not run.
+    // A file that this process writes may be held open for writing by one that another test starts: then it is not run.
     let installed = Command::new("install").args(["-m", "700"]).args([&text, &program]).status().unwrap();
     assert!(installed.success());
     // The program is found by a variable, which a process with threads does not change.

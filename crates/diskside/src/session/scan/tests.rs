@@ -1,4 +1,4 @@
-//! What `auto` chooses for a scan of which something is known, and how it measures: with a server, and measurements that were told.
+//! The choices of `auto` for a scan of which something is known, and how it measures: with a server, and measurements that were told.
 
 use super::decide::{Choice, Probe, Work};
 use super::share::observation;
@@ -41,7 +41,7 @@ impl World {
     fn options(&self, script: &str) -> ScanOptions {
         let (text, program) = (self.directory.path().join("text"), self.directory.path().join("program"));
         std::fs::write(&text, format!("#!/bin/sh\n{script}\n")).unwrap();
-        // What this process writes, one that another test starts may hold open for writing, and then it is not run.
+        // A file that this process writes may be held open for writing by one that another test starts: then it is not run.
         let installed = std::process::Command::new("install").args(["-m", "700"]).args([&text, &program]).status();
         assert!(installed.unwrap().success());
         ScanOptions { place: ScanPlace::Auto, program: Some(Program::at(program)), ..ScanOptions::default() }
