@@ -182,8 +182,7 @@ impl CallContext {
 
     /// Hands work to a thread. False: the host has too much of it waiting, or the pool is stopping.
     pub(crate) fn submit(&self, class: WorkClass, memory: u64, run: Box<dyn FnOnce() + Send>) -> bool {
-        let memory_max = self.host.calls_memory_max(&self.environment.config);
-        self.environment.pool.submit(Work { host: self.host.id, class, memory, memory_max, cancel: None, run })
+        self.submit_until(class, memory, None, run)
     }
 
     /// The same of a call, which waits no longer when it is cancelled.
@@ -194,8 +193,18 @@ impl CallContext {
         cancel: CancelToken,
         run: Box<dyn FnOnce() + Send>,
     ) -> bool {
-        let (host, memory_max) = (self.host.id, self.host.calls_memory_max(&self.environment.config));
-        self.environment.pool.submit(Work { host, class, memory, memory_max, cancel: Some(cancel), run })
+        self.submit_until(class, memory, Some(cancel), run)
+    }
+
+    fn submit_until(
+        &self,
+        class: WorkClass,
+        memory: u64,
+        cancel: Option<CancelToken>,
+        run: Box<dyn FnOnce() + Send>,
+    ) -> bool {
+        let memory_max = self.host.calls_memory_max(&self.environment.config);
+        self.environment.pool.submit(Work { host: self.host.id, class, memory, memory_max, cancel, run })
     }
 
     /// Where a call of this host waits for it.

@@ -317,6 +317,11 @@ mod tests {
         }
     }
 
+    /// Work of host 1.
+    fn normal(run: Box<dyn FnOnce() + Send>) -> Work {
+        Work { host: 1, class: WorkClass::Normal, memory: 1, memory_max: u64::MAX, cancel: None, run }
+    }
+
     #[test]
     fn work_runs_and_a_stop_waits_for_it() {
         let pool = Pool::new(limits());
@@ -355,18 +360,10 @@ mod tests {
     /// other waited for it although there was room for more threads.
     #[test]
     fn work_that_comes_at_once_does_not_wait_for_one_thread() {
-        let work = |run: Box<dyn FnOnce() + Send>| Work {
-            host: 1,
-            class: WorkClass::Normal,
-            memory: 1,
-            memory_max: u64::MAX,
-            cancel: None,
-            run,
-        };
         for _ in 0..50 {
             let pool = Pool::new(limits());
             let idle = || pool.inner.lock().idle;
-            assert!(pool.submit(work(Box::new(|| {}))));
+            assert!(pool.submit(normal(Box::new(|| {}))));
             while idle() == 0 || pool.working() > 0 {
                 std::thread::yield_now();
             }
@@ -375,7 +372,7 @@ mod tests {
             let (holds, held): (Vec<_>, Vec<_>) = held.into_iter().unzip();
             for held in held {
                 let begin = begin.clone();
-                assert!(pool.submit(work(Box::new(move || {
+                assert!(pool.submit(normal(Box::new(move || {
                     begin.send(()).expect("it is heard");
                     assert!(held.recv().is_err(), "held until the end");
                 }))));
@@ -398,14 +395,7 @@ mod tests {
             let held = Arc::clone(&held);
             let run = Box::new(move || assert!(held.lock().unwrap().recv().is_err(), "held until the end"));
             // Two run, the others wait for these.
-            assert!(pool.submit(Work {
-                host: 1,
-                class: WorkClass::Normal,
-                memory: 1,
-                memory_max: u64::MAX,
-                cancel: None,
-                run
-            }));
+            assert!(pool.submit(normal(run)));
             assert_eq!(pool.working(), given);
         }
         drop(hold);
@@ -420,14 +410,7 @@ mod tests {
         let own = || (schedule::policy().unwrap(), schedule::nice());
         let (before, pool, (sender, receiver)) = (own(), Pool::new(limits()), mpsc::channel());
         let run = Box::new(move || sender.send(own()).unwrap());
-        assert!(pool.submit(Work {
-            host: 1,
-            class: WorkClass::Normal,
-            memory: 1,
-            memory_max: u64::MAX,
-            cancel: None,
-            run
-        }));
+        assert!(pool.submit(normal(run)));
         let (policy, nice) = receiver.recv().unwrap();
         assert_eq!(policy, before.0);
         assert_eq!(nice, before.1.max(Behind::Answers.nice()));
