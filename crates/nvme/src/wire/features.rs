@@ -23,6 +23,8 @@ pub mod feature {
     pub const HOST_BEHAVIOR: u8 = 0x16;
     pub const IO_COMMAND_SET_PROFILE: u8 = 0x19;
     pub const HOST_IDENTIFIER: u8 = 0x81;
+    pub const RESERVATION_MASK: u8 = 0x82;
+    pub const RESERVATION_PERSISTENCE: u8 = 0x83;
 }
 
 impl Sqe {

@@ -203,6 +203,8 @@ impl IdentifyController {
     pub const WRITE_ZEROES: u16 = 1 << 3;
     /// ONCS bit 4: the Select field of Get Features.
     pub const SELECT: u16 = 1 << 4;
+    /// ONCS bit 5.
+    pub const RESERVATIONS: u16 = 1 << 5;
     /// ONCS bit 6.
     pub const TIMESTAMP: u16 = 1 << 6;
     /// ONCS bit 7.
@@ -275,7 +277,7 @@ pub struct IdentifyNamespace {
     pub protection: u8,
     /// NMIC: bit 0 several controllers may be attached.
     pub sharing: u8,
-    /// RESCAP.
+    /// RESCAP: types of reservations, see [`RESERVATION_CAPABILITIES`](super::RESERVATION_CAPABILITIES).
     pub reservations: u8,
     /// FPI.
     pub format_progress: u8,
@@ -344,7 +346,7 @@ pub struct IndependentNamespace {
     pub features: u8,
     /// NMIC: bit 0 several controllers may be attached.
     pub sharing: u8,
-    /// RESCAP.
+    /// RESCAP, as in [`IdentifyNamespace`].
     pub reservations: u8,
     /// FPI.
     pub format_progress: u8,

@@ -125,6 +125,11 @@ fn logs_features_and_fabrics() {
             flags: 10, service: 32, nqn: 256, address: 512, transport_specific: 768,
         }
         DsmRange { attributes: 0, blocks: 4, slba: 8 }
+        RegisterData { current_key: 0, new_key: 8 }
+        AcquireData { current_key: 0, preempted_key: 8 }
+        ReservationStatus { generation: 0, kind: 4, registrants: 5, persists: 9 }
+        ReservationRegistrant { controller_id: 0, status: 2, key: 8, host_id: 16 }
+        ReservationPage { count: 0, kind: 8, more: 9, nsid: 12 }
         CopySourceEntry {
             snsid: 0, slba: 8, options: 22, reference_tag: 24, application_tag: 28, application_tag_mask: 30,
         }

@@ -19,6 +19,7 @@ pub mod log_page {
     pub const FEATURES: u8 = super::LID_FEATURES;
     pub const MI_COMMANDS: u8 = super::LID_MI_COMMANDS;
     pub const DISCOVERY: u8 = 0x70;
+    pub const RESERVATION: u8 = 0x80;
 }
 
 /// Feature Identifiers Supported and Effects.

@@ -17,6 +17,7 @@ mod nvm;
 mod pdu;
 mod program;
 mod properties;
+mod reservation;
 
 pub use command::{
     CSI_COMPUTE, CSI_NVM, CSI_SLM, Cqe, Direction, NSID_ALL, Sgl, SglKind, Sqe, admin_opcode, direction, nvm_opcode,
@@ -39,6 +40,10 @@ pub use pdu::{
 };
 pub use program::{PROGRAM_TYPE_EBPF, ProgramIdType, program_opcode};
 pub use properties::{Cap, Cc, Csts, Version, property};
+pub use reservation::{
+    AcquireAction, AcquireData, PersistChange, RESERVATION_CAPABILITIES, RegisterAction, RegisterData, ReleaseAction,
+    ReservationNotice, ReservationPage, ReservationRegistrant, ReservationStatus, ReservationType, reservation_opcode,
+};
 
 #[cfg(test)]
 mod layout_tests;
