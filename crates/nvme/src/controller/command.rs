@@ -2,7 +2,10 @@
 
 use crate::auth::message::MESSAGE_LEN_MAX;
 use crate::status::Status;
-use crate::wire::{AsyncEventConfig, Cc, Direction, FabricsType, Sqe, admin_opcode, direction, nvm_opcode, property};
+use crate::wire::{
+    AcquireAction, AsyncEventConfig, Cc, Direction, FabricsType, RegisterAction, ReleaseAction, ReservationType, Sqe,
+    admin_opcode, direction, nvm_opcode, property,
+};
 
 use super::request::MediumId;
 
@@ -20,6 +23,7 @@ pub(super) enum Command {
     AuthenticationReceive,
     Admin(Admin),
     Io(Io),
+    Reservation(Reservation),
     /// A command of a command set that the embedder declared.
     Other {
         nsid: u32,
@@ -39,8 +43,8 @@ pub(super) enum PropertySet {
 pub(super) enum Admin {
     Identify { cns: u8, nsid: u32, controller: u16, csi: u8 },
     GetLogPage { lid: u8, offset: u64, len: u64, csi: u8, retain_event: bool },
-    GetFeatures { fid: u8, select: u8, value: u32 },
-    SetFeatures { fid: u8, value: u32 },
+    GetFeatures { fid: u8, nsid: u32, select: u8, value: u32 },
+    SetFeatures { fid: u8, nsid: u32, value: u32 },
     Abort { queue_id: u16, cid: u16 },
     AsyncEventRequest,
     KeepAlive,
@@ -57,6 +61,15 @@ pub(super) enum Io {
     Verify { medium: MediumId, offset: u64, len: u64 },
     DatasetManagement { deallocate: bool },
     Copy { offset: u64, format: u8, fua: bool },
+}
+
+/// Commands about reservations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reservation {
+    Register { action: RegisterAction, ignore_key: bool },
+    Acquire { action: AcquireAction, kind: ReservationType },
+    Release { action: ReleaseAction, kind: Option<ReservationType> },
+    Report,
 }
 
 /// Data that a command needs moved.
@@ -157,7 +170,7 @@ pub(super) fn parse_admin(sqe: &Sqe) -> Option<(Admin, Transfer)> {
             (admin, Transfer::ToHost(u32::try_from(len).unwrap_or(u32::MAX)))
         }
         admin_opcode::SET_FEATURES => {
-            let admin = Admin::SetFeatures { fid: sqe.feature_id(), value: sqe.dword(11) };
+            let admin = Admin::SetFeatures { fid: sqe.feature_id(), nsid: sqe.nsid(), value: sqe.dword(11) };
             let transfer = match sqe.feature_id() {
                 feature::TIMESTAMP => Transfer::ToUs(8),
                 feature::HOST_BEHAVIOR => Transfer::ToUs(512),
@@ -175,7 +188,7 @@ pub(super) fn parse_admin(sqe: &Sqe) -> Option<(Admin, Transfer)> {
                 feature::HOST_IDENTIFIER => Transfer::ToHost(16),
                 _ => Transfer::None,
             };
-            (Admin::GetFeatures { fid, select, value: sqe.dword(11) }, transfer)
+            (Admin::GetFeatures { fid, nsid: sqe.nsid(), select, value: sqe.dword(11) }, transfer)
         }
         admin_opcode::ABORT => (Admin::Abort { queue_id: sqe.abort_queue(), cid: sqe.abort_cid() }, Transfer::None),
         admin_opcode::ASYNC_EVENT_REQUEST => (Admin::AsyncEventRequest, Transfer::None),

@@ -22,10 +22,12 @@ use crate::transmit::Transmit;
 use crate::wire::Sqe;
 
 use super::config::Place;
+use super::fence::Fences;
+use super::namespaces::Namespaces;
 use super::request::{Request, Tag};
 use super::shared::{Controller, Counters};
 use super::slots::Slots;
-use super::subsystem::{Namespaces, Subsystems};
+use super::subsystem::Subsystems;
 
 /// Bytes of write data that a command capsule may carry. I/O controllers say so in IOCCSZ; on admin queues it is what the
 /// transport allows (TCP 3.3.2.2).
@@ -80,6 +82,7 @@ pub struct Connection {
     pub(super) was_late: bool,
     /// When authenticating must be over.
     pub(super) authentication_deadline: Option<Instant>,
+    pub(super) fences: Fences,
     /// Requests for events, oldest first.
     pub(super) events: VecDeque<Tag>,
     /// The target shuts down: nothing is read, what the embedder has is still answered.
@@ -157,6 +160,7 @@ impl Connection {
             deadline,
             was_late: false,
             authentication_deadline: None,
+            fences: Fences::default(),
             events: VecDeque::new(),
             finishing: false,
             refused: None,

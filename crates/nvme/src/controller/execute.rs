@@ -63,9 +63,19 @@ impl Connection {
                 let admin = admin.clone();
                 self.execute_admin(now, slot, &admin);
             }
+            Command::Reservation(reservation) => {
+                let reservation = *reservation;
+                self.execute_reservation(slot, reservation);
+            }
             Command::Other { nsid, medium, admin } => {
                 let (nsid, medium, admin) = (*nsid, *medium, *admin);
-                self.hand_over(slot, nsid, medium, admin);
+                match self.check_other(nsid, admin) {
+                    Ok(()) => self.hand_over(slot, nsid, medium, admin),
+                    Err(status) => {
+                        Self::release(std::mem::take(&mut self.slots.get_mut(slot).sink), buffers);
+                        self.answer(slot, status, 0);
+                    }
+                }
             }
             Command::Connect => self.execute_connect(now, slot),
             Command::AuthenticationSend => self.execute_authentication_send(now, slot),
@@ -123,6 +133,14 @@ impl Connection {
                 Self::release(sink, buffers);
                 self.answer(slot, status, 0);
             }
+        }
+    }
+
+    /// A reservation may have been made while the data of a command of the embedder's was on its way.
+    fn check_other(&self, nsid: u32, admin: bool) -> Result<(), Status> {
+        match &self.link {
+            Some(link) if !admin => io::check_other(&link.namespaces, nsid),
+            _ => Ok(()),
         }
     }
 
@@ -190,20 +208,22 @@ impl Connection {
                     logs::Answer::Embedder => Ok(Outcome::Embedder),
                     logs::Answer::Ours(page) => {
                         let (bytes, zeroes) = logs::part(&page, offset, len as usize)?;
-                        if clear && matches!(lid, log_page::CHANGED_NAMESPACES | log_page::DISCOVERY) {
+                        if clear
+                            && matches!(lid, log_page::CHANGED_NAMESPACES | log_page::DISCOVERY | log_page::RESERVATION)
+                        {
                             controller.unmask(lid);
                         }
                         Ok(Outcome::Page(bytes.to_vec(), zeroes))
                     }
                 }
             }
-            Admin::GetFeatures { fid, select, value } => {
-                let answer = features::get(controller, now, fid, select, value)?;
+            Admin::GetFeatures { fid, nsid, select, value } => {
+                let answer = features::get(controller, now, (fid, nsid), select, value)?;
                 Ok(Outcome::Answer(answer.value.into(), answer.data))
             }
-            Admin::SetFeatures { fid, value } => {
+            Admin::SetFeatures { fid, nsid, value } => {
                 let save = self.slots.get(slot).sqe.feature_save();
-                let answer = features::set(controller, now, fid, value, save, parameters)?;
+                let answer = features::set(controller, now, (fid, nsid), value, save, parameters)?;
                 Ok(Outcome::Answer(answer.value.into(), Vec::new()))
             }
             Admin::Abort { queue_id, cid } => self.abort(slot, queue_id, cid),
@@ -282,14 +302,11 @@ impl Connection {
                 true
             }
             Stage::WithEmbedder => {
-                let tag = self.slots.tag(slot);
-                let sqe: Sqe = self.slots.get(slot).sqe;
-                let request =
-                    Request { tag, nsid: sqe.nsid(), medium: MediumId(u64::MAX), operation: Operation::Cancel };
-                self.requests.push_back(request);
+                let nsid = self.slots.get(slot).sqe.nsid();
+                self.requests.push_back(Request::cancel(self.slots.tag(slot), nsid));
                 false
             }
-            Stage::InCapsule | Stage::AwaitsData | Stage::AwaitsAbort | Stage::Free => false,
+            Stage::InCapsule | Stage::AwaitsData | Stage::AwaitsAbort | Stage::AwaitsOthers | Stage::Free => false,
         }
     }
 

@@ -1,11 +1,12 @@
 //! Features of a controller (Base 5.1.12 Get Features, 5.1.25 Set Features).
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
 use crate::status::Status;
-use crate::wire::{AsyncEventConfig, HostBehavior, feature};
+use crate::wire::{AsyncEventConfig, CSI_NVM, HostBehavior, NSID_ALL, ReservationNotice, feature};
 
 use super::command::events_of;
 use super::shared::Controller;
@@ -16,6 +17,8 @@ pub(super) struct Features {
     pub(super) keep_alive_ms: u32,
     pub(super) async_event_config: u32,
     pub(super) host_behavior: HostBehavior,
+    /// Notices of reservations that the host does not want, by NSID.
+    pub(super) reservation_masks: BTreeMap<u32, u32>,
     arbitration: u32,
     temperature_thresholds_k: [u16; 2],
     error_recovery: u32,
@@ -35,6 +38,7 @@ impl Features {
             keep_alive_ms,
             async_event_config: 0,
             host_behavior: HostBehavior::new_zeroed(),
+            reservation_masks: BTreeMap::new(),
             arbitration: 0,
             temperature_thresholds_k: [TEMPERATURE_DEFAULT_K, 0],
             error_recovery: 0,
@@ -64,11 +68,14 @@ pub(super) fn supported(fid: u8, discovery: bool) -> Option<Changeable> {
     use feature::{
         ARBITRATION, ASYNC_EVENT_CONFIG, ERROR_RECOVERY, HOST_BEHAVIOR, HOST_IDENTIFIER, INTERRUPT_COALESCING,
         INTERRUPT_VECTOR_CONFIG, IO_COMMAND_SET_PROFILE, KEEP_ALIVE_TIMER, NUMBER_OF_QUEUES, POWER_MANAGEMENT,
-        TEMPERATURE_THRESHOLD, TIMESTAMP, VOLATILE_WRITE_CACHE, WRITE_ATOMICITY,
+        RESERVATION_MASK, RESERVATION_PERSISTENCE, TEMPERATURE_THRESHOLD, TIMESTAMP, VOLATILE_WRITE_CACHE,
+        WRITE_ATOMICITY,
     };
     match fid {
         ASYNC_EVENT_CONFIG | KEEP_ALIVE_TIMER => Some(Changeable::Yes),
         HOST_IDENTIFIER => Some(Changeable::No),
+        RESERVATION_MASK if !discovery => Some(Changeable::Yes),
+        RESERVATION_PERSISTENCE if !discovery => Some(Changeable::No),
         _ if discovery => None,
         // There are no interrupts over fabrics, but hosts read these as they do everywhere.
         INTERRUPT_COALESCING | INTERRUPT_VECTOR_CONFIG => Some(Changeable::No),
@@ -96,7 +103,7 @@ pub(super) enum Changeable {
 pub(super) fn set(
     controller: &Controller,
     now: Instant,
-    fid: u8,
+    (fid, nsid): (u8, u32),
     value: u32,
     save: bool,
     data: &[u8],
@@ -160,6 +167,14 @@ pub(super) fn set(
                 return Err(Status::IO_COMMAND_SET_COMBINATION_REJECTED.dnr());
             }
         }
+        feature::RESERVATION_MASK => return mask_reservations(controller, nsid, value),
+        feature::RESERVATION_PERSISTENCE => {
+            volumes(controller, nsid)?;
+            // PTPL: nothing persists through power loss.
+            if value & 1 != 0 {
+                return Err(Status::INVALID_FIELD.dnr());
+            }
+        }
         feature::INTERRUPT_COALESCING | feature::INTERRUPT_VECTOR_CONFIG => {
             return Err(Status::FEATURE_NOT_CHANGEABLE.dnr());
         }
@@ -179,7 +194,7 @@ const TIMESTAMP_MASK: u64 = (1 << 48) - 1;
 pub(super) fn get(
     controller: &Controller,
     now: Instant,
-    fid: u8,
+    (fid, nsid): (u8, u32),
     select: u8,
     value: u32,
 ) -> Result<FeatureAnswer, Status> {
@@ -190,8 +205,11 @@ pub(super) fn get(
         0 => current,
         // Nothing is saved, so that the saved value is the default (Base 5.1.12).
         1 | 2 => default,
-        // Capabilities: bit 2 changeable; none can be saved or belongs to a namespace.
-        3 => return Ok(FeatureAnswer::value(if changeable == Changeable::Yes { 1 << 2 } else { 0 })),
+        // Capabilities: bit 1 of a namespace, bit 2 changeable; none can be saved.
+        3 => {
+            let changes = if changeable == Changeable::Yes { 1 << 2 } else { 0 };
+            return Ok(FeatureAnswer::value(changes | u32::from(is_of_namespace(fid)) << 1));
+        }
         _ => return Err(Status::INVALID_FIELD.dnr()),
     };
     let config = &controller.subsystem.config;
@@ -229,6 +247,17 @@ pub(super) fn get(
             FeatureAnswer { value: 0, data }
         }
         feature::KEEP_ALIVE_TIMER => FeatureAnswer::value(features.keep_alive_ms),
+        feature::RESERVATION_MASK | feature::RESERVATION_PERSISTENCE if nsid == NSID_ALL => {
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+        }
+        feature::RESERVATION_MASK => {
+            volumes(controller, nsid)?;
+            FeatureAnswer::value(features.reservation_masks.get(&nsid).copied().unwrap_or(0))
+        }
+        feature::RESERVATION_PERSISTENCE => {
+            volumes(controller, nsid)?;
+            FeatureAnswer::value(0)
+        }
         feature::HOST_BEHAVIOR => FeatureAnswer { value: 0, data: features.host_behavior.as_bytes().to_vec() },
         _ => {
             // EXHID: identifiers have 128 bits over fabrics.
@@ -238,6 +267,30 @@ pub(super) fn get(
             FeatureAnswer { value: 1, data: controller.host_id.to_vec() }
         }
     })
+}
+
+/// Whether a feature has a value for each namespace.
+pub(super) const fn is_of_namespace(fid: u8) -> bool {
+    matches!(fid, feature::RESERVATION_MASK | feature::RESERVATION_PERSISTENCE)
+}
+
+/// The volumes that this NSID names: one, or all that the host sees.
+fn volumes(controller: &Controller, nsid: u32) -> Result<Vec<u32>, Status> {
+    let namespaces = controller.subsystem.snapshot_for(controller);
+    let volumes = namespaces.iter().filter(|namespace| namespace.csi == CSI_NVM).map(|namespace| namespace.nsid);
+    let named: Vec<u32> = volumes.filter(|volume| nsid == NSID_ALL || *volume == nsid).collect();
+    if named.is_empty() && nsid != NSID_ALL { Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()) } else { Ok(named) }
+}
+
+/// Masks notices of reservations (Base 2.0, 5.27.1.24). The mask is the host's own: one that is fenced off must not keep the others
+/// from hearing of it.
+fn mask_reservations(controller: &Controller, nsid: u32, mask: u32) -> Result<FeatureAnswer, Status> {
+    if mask & !ReservationNotice::MASK_ALL != 0 {
+        return Err(Status::INVALID_FIELD.dnr());
+    }
+    let masks = volumes(controller, nsid)?.into_iter().map(|nsid| (nsid, mask));
+    controller.change_features(|features| features.reservation_masks.extend(masks));
+    Ok(FeatureAnswer::default())
 }
 
 /// Grants I/O queues (Base 5.1.25.1.7): the smaller of what is asked for and what there is, in both halves.

@@ -7,15 +7,16 @@ use crate::wire::memory::COPY_FORMAT_MEMORY;
 use crate::wire::{CSI_COMPUTE, CSI_SLM};
 use crate::wire::{
     CSI_NVM, ControllerList, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat, NSID_ALL,
-    NvmControllerLimits, Version, cns, descriptor_type,
+    NvmControllerLimits, RESERVATION_CAPABILITIES, Version, cns, descriptor_type,
 };
 
 use super::command::events_of;
 use super::config::{Namespace, SubsystemConfig};
 use super::connection::{ABORTS_MAX, ASYNC_EVENTS_MAX, IN_CAPSULE_LEN};
 use super::io::{COPY_FORMATS, COPY_LEN_MAX, COPY_RANGES_MAX, WIDE_EXPONENT};
+use super::namespaces::Namespaces;
 use super::shared::{Controller, ERROR_LOG_ENTRIES};
-use super::subsystem::{ADMIN_ENTRIES_MAX, Namespaces, pad};
+use super::subsystem::{ADMIN_ENTRIES_MAX, pad};
 
 /// The version of the specification that is implemented: 2.0.0.
 pub(super) const VERSION: Version = Version(2 << 16);
@@ -162,6 +163,7 @@ fn identify_controller(controller: &Controller, namespaces: &Namespaces) -> Vec<
             | IdentifyController::DATASET_MANAGEMENT
             | IdentifyController::WRITE_ZEROES
             | IdentifyController::SELECT
+            | IdentifyController::RESERVATIONS
             | IdentifyController::TIMESTAMP
             | IdentifyController::VERIFY
             | IdentifyController::COPY,
@@ -195,6 +197,7 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
     id.lba_formats[0] = LbaFormat::new(shift as u8);
     id.sharing = 1;
     id.attributes = namespace.read_only as u8;
+    id.reservations = reservations(namespace);
     id.nguid = namespace.uuid;
     id.capacity_bytes = (u128::from(namespace.blocks) << shift).to_le_bytes();
     // Media work in pages of 4 KiB whatever the size of a block: writes and deallocations are best aligned to them.
@@ -220,9 +223,15 @@ fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
     id
 }
 
+/// RESCAP: a host that may not write makes no reservations, and a namespace without blocks has none.
+fn reservations(namespace: &Namespace) -> u8 {
+    if namespace.csi == CSI_NVM && !namespace.read_only { RESERVATION_CAPABILITIES } else { 0 }
+}
+
 fn independent_namespace(namespace: &Namespace, config: &SubsystemConfig) -> IndependentNamespace {
     let mut id = IndependentNamespace::zeroed();
     id.sharing = 1;
+    id.reservations = reservations(namespace);
     id.attributes = namespace.read_only as u8;
     id.status = 1;
     if config.has_memory() {

@@ -9,8 +9,10 @@ use crate::wire::{CSI_NVM, CopySourceEntry, DsmRange, HostBehavior, NSID_ALL, Sq
 
 use super::command::{Command, Io, Transfer, check_flags, is_nvm, other_transfer};
 use super::config::{Namespace, SubsystemConfig};
+use super::namespaces::Namespaces;
 use super::request::{ByteRange, CopySource, MediumId, Operation};
-use super::subsystem::Namespaces;
+use super::reservations::{CONFLICT, Exclusion, ReservedUse};
+use super::reserve::{self, is_reservation};
 
 /// The most bytes of one Verify or Write Zeroes command, as a power of two of 4 KiB pages: 32 MiB.
 pub(super) const WIDE_EXPONENT: u8 = 13;
@@ -33,9 +35,14 @@ pub(super) fn parse(
     let Some(namespace) = namespaces.get(sqe.nsid()) else {
         return Err(no_namespace(sqe, config, namespaces));
     };
+    if namespace.csi == CSI_NVM && is_reservation(opcode) {
+        return reserve::parse(sqe, config, namespace);
+    }
     if namespace.csi != CSI_NVM || !is_nvm(opcode) {
+        check_other(namespaces, namespace.nsid)?;
         return parse_other(sqe, config, namespace, all_command_sets);
     }
+    namespaces.exclusion(namespace.nsid).check(use_of(opcode))?;
     if opcode == nvm_opcode::COPY && sqe.copy_format() == COPY_FORMAT_MEMORY && config.has_memory() {
         return parse_copy_from_memory(sqe, config, namespace, all_command_sets);
     }
@@ -81,6 +88,19 @@ pub(super) fn parse(
     })
 }
 
+/// Whether a command of the NVM command set reads its namespace or writes it, as reservations tell commands apart.
+const fn use_of(opcode: u8) -> ReservedUse {
+    match opcode {
+        nvm_opcode::READ | nvm_opcode::COMPARE | nvm_opcode::VERIFY => ReservedUse::Read,
+        _ => ReservedUse::Write,
+    }
+}
+
+/// A command whose meaning is the embedder's: nobody here knows what it does with a volume.
+pub(super) fn check_other(namespaces: &Namespaces, nsid: u32) -> Result<(), Status> {
+    if namespaces.exclusion(nsid) == Exclusion::Nothing { Ok(()) } else { Err(CONFLICT) }
+}
+
 /// A command to a namespace of another command set, or with an opcode of a vendor.
 fn parse_other(
     sqe: &Sqe,
@@ -106,6 +126,7 @@ fn parse_other(
 fn no_namespace(sqe: &Sqe, config: &SubsystemConfig, namespaces: &Namespaces) -> Status {
     // An opcode that no namespace takes is the better thing to complain about.
     let somewhere = is_nvm(sqe.opcode())
+        || is_reservation(sqe.opcode())
         || namespaces.iter().any(|namespace| {
             config
                 .command_set(namespace.csi)
@@ -211,6 +232,8 @@ pub(super) fn request(
     let durable = |fua: bool| fua || !context.write_cache;
     // The namespace may have gone, or changed, while the data was on its way.
     let current = context.namespaces.get(sqe.nsid()).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
+    // So may a reservation have been made.
+    context.namespaces.exclusion(sqe.nsid()).check(use_of(sqe.opcode()))?;
     let same = |medium: MediumId| {
         if current.medium == medium { Ok(medium) } else { Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr()) }
     };
@@ -302,6 +325,7 @@ fn copy_sources(
         if source.csi != CSI_NVM || source.block_size != destination.block_size {
             return Err(Status::INCOMPATIBLE_NAMESPACE_OR_FORMAT.dnr());
         }
+        context.namespaces.exclusion(nsid).check(ReservedUse::Read)?;
         let range = check_range(source, entry.slba.get(), entry.blocks())?;
         total += range.len;
         sources.push(CopySource { nsid, medium: source.medium, range });

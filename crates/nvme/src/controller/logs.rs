@@ -8,7 +8,8 @@ use zerocopy::little_endian::U32;
 use crate::status::Status;
 use crate::wire::memory::{memory_log, reachability_page};
 use crate::wire::{
-    CSI_NVM, CommandEffects, DiscoveryHeader, EffectsLog, FirmwareSlotLog, SmartLog, admin_opcode, log_page, nvm_opcode,
+    CSI_NVM, CommandEffects, DiscoveryHeader, EffectsLog, FirmwareSlotLog, SmartLog, admin_opcode, log_page,
+    nvm_opcode, reservation_opcode,
 };
 
 use super::features;
@@ -58,6 +59,7 @@ pub(super) fn page(
         log_page::EFFECTS => effects(controller, csi)?.as_bytes().to_vec(),
         log_page::FEATURES => supported_features(),
         log_page::MI_COMMANDS => vec![0; 4096],
+        log_page::RESERVATION => controller.reservation_page(clear).as_bytes().to_vec(),
         memory_log::REACHABILITY_GROUPS if subsystem.config.has_memory() => reachability_groups(controller),
         memory_log::REACHABILITY_ASSOCIATIONS if subsystem.config.has_memory() => reachability_associations(controller),
         _ if subsystem.config.command_sets.iter().any(|set| set.log_pages.contains(&lid)) => {
@@ -144,6 +146,14 @@ fn effects(controller: &Controller, csi: u8) -> Result<EffectsLog, Status> {
         for opcode in [nvm_opcode::WRITE, nvm_opcode::WRITE_ZEROES, nvm_opcode::DATASET_MANAGEMENT, nvm_opcode::COPY] {
             log.io[usize::from(opcode)].set(E::SUPPORTED | E::CHANGES_BLOCKS);
         }
+        for opcode in [
+            reservation_opcode::REGISTER,
+            reservation_opcode::REPORT,
+            reservation_opcode::ACQUIRE,
+            reservation_opcode::RELEASE,
+        ] {
+            log.io[usize::from(opcode)].set(E::SUPPORTED);
+        }
     }
     for (opcode, entry) in set.into_iter().flat_map(|set| &set.io_commands) {
         log.io[usize::from(*opcode)].set(entry | E::SUPPORTED);
@@ -166,6 +176,7 @@ fn supported_pages(controller: &Controller) -> Vec<u8> {
             log_page::EFFECTS,
             log_page::FEATURES,
             log_page::MI_COMMANDS,
+            log_page::RESERVATION,
         ]
     };
     let config = &controller.subsystem.config;
@@ -196,13 +207,14 @@ fn reachability_associations(controller: &Controller) -> Vec<u8> {
     reachability_page(controller.subsystem.snapshot_for(controller).epoch, &records)
 }
 
-/// LID 12h: a dword per feature, bit 0 supported, bit 1 changeable, bit 21 it belongs to the controller.
+/// LID 12h: a dword per feature, bit 0 supported, bit 1 changeable, bit 20 it belongs to a namespace, bit 21 to the controller.
 fn supported_features() -> Vec<u8> {
     let mut page = [U32::ZERO; 256];
     for (fid, entry) in page.iter_mut().enumerate() {
         if let Some(changeable) = features::supported(fid as u8, false) {
             let change = if changeable == features::Changeable::Yes { 1 << 1 } else { 0 };
-            entry.set(1 | change | 1 << 21);
+            let scope = if features::is_of_namespace(fid as u8) { 1 << 20 } else { 1 << 21 };
+            entry.set(1 | change | scope);
         }
     }
     page.as_bytes().to_vec()

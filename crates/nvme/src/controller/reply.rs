@@ -41,9 +41,10 @@ impl Connection {
                 buffers.release(slice.buffer);
             }
             self.slots.remove(slot);
-            return;
+            return self.drop_fences();
         }
         self.deliver(slot, completion, buffers);
+        self.drop_fences();
         self.finish_if_idle();
     }
 

@@ -45,6 +45,13 @@ pub struct Request {
     pub operation: Operation,
 }
 
+impl Request {
+    /// The host gave up on a command, or another host has it given up.
+    pub(super) const fn cancel(tag: Tag, nsid: u32) -> Self {
+        Self { tag, nsid, medium: MediumId(u64::MAX), operation: Operation::Cancel }
+    }
+}
+
 /// A range of bytes on a medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByteRange {
@@ -131,7 +138,7 @@ pub enum Operation {
     Authenticate(Work),
     /// A command that this crate does not know, of a [`CommandSet`](super::CommandSet) that the embedder declared.
     Other(OtherCommand),
-    /// The host gave up on the command with this request's tag (Abort). A hint that is not answered: the
+    /// The host gave up on the command with this request's tag (Abort), or was preempted by another one that aborts it. A hint that is not answered: the
     /// command itself still is, with [`Status::COMMAND_ABORT_REQUESTED`] if it stopped early.
     Cancel,
 }

@@ -7,10 +7,13 @@ use std::task::Waker;
 
 use crate::nqn::Nqn;
 use crate::status::Status;
-use crate::wire::{AsyncEventConfig, Cc, Csts, ErrorEntry, HostBehavior, Sqe, log_page};
+use crate::wire::{
+    AsyncEventConfig, Cc, Csts, ErrorEntry, HostBehavior, ReservationNotice, ReservationPage, Sqe, log_page,
+};
 
 use super::config::{Access, ControllerInfo, Namespace, Visibility};
 use super::features::Features;
+use super::fence::Fence;
 use super::request::Tag;
 use super::subsystem::{Subsystem, lock};
 
@@ -19,6 +22,9 @@ pub(super) const ERROR_LOG_ENTRIES: usize = 64;
 
 /// The most namespaces that the log of changed namespaces names (Base 5.1.12.1.5).
 const CHANGED_MAX: usize = 1024;
+
+/// The most pages of the log of reservations that wait for the host; the oldest are lost first.
+const RESERVATION_PAGES_MAX: usize = 64;
 
 /// A controller. Its connections hold it; the subsystem lists it while its admin queue lives.
 #[derive(Debug)]
@@ -67,6 +73,10 @@ struct Shared {
     namespace_notice: NoticeState,
     discovery_notice: NoticeState,
     changed: BTreeSet<u32>,
+    reservation_notice: NoticeState,
+    reservation_pages: VecDeque<ReservationPage>,
+    /// Pages that there ever were.
+    reservation_count: u64,
     errors: VecDeque<ErrorEntry>,
     error_count: u64,
     counters: Vec<Arc<Counters>>,
@@ -78,6 +88,7 @@ struct Queue {
     waker: Waker,
     close: Arc<AtomicBool>,
     aborts: Vec<AbortOrder>,
+    fences: Vec<Arc<Fence>>,
 }
 
 /// The admin queue asks an I/O queue to end a command.
@@ -155,6 +166,9 @@ impl Controller {
             namespace_notice: NoticeState::default(),
             discovery_notice: NoticeState::default(),
             changed: BTreeSet::new(),
+            reservation_notice: NoticeState::default(),
+            reservation_pages: VecDeque::new(),
+            reservation_count: 0,
             errors: VecDeque::new(),
             error_count: 0,
             counters: Vec::new(),
@@ -279,6 +293,8 @@ impl Controller {
         state.namespace_notice = NoticeState::default();
         state.discovery_notice = NoticeState::default();
         state.changed.clear();
+        state.reservation_notice = NoticeState::default();
+        state.reservation_pages.clear();
         close_queues(state);
     }
 
@@ -290,7 +306,7 @@ impl Controller {
         if state.queues.contains_key(&qid) {
             return false;
         }
-        state.queues.insert(qid, Queue { waker, close, aborts: Vec::new() });
+        state.queues.insert(qid, Queue { waker, close, aborts: Vec::new(), fences: Vec::new() });
         true
     }
 
@@ -334,6 +350,19 @@ impl Controller {
         std::mem::take(&mut lock(&self.state).abort_answers)
     }
 
+    /// A reservation excludes the host from more than before: its queues hold a fence until they have taken note.
+    pub(super) fn put_up(&self, fence: &Arc<Fence>) {
+        for queue in lock(&self.state).queues.values_mut() {
+            queue.fences.push(Arc::clone(fence));
+            queue.waker.wake_by_ref();
+        }
+    }
+
+    /// The fences that queue `qid` has not taken note of.
+    pub(super) fn take_fences(&self, qid: u16) -> Vec<Arc<Fence>> {
+        lock(&self.state).queues.get_mut(&qid).map(|queue| std::mem::take(&mut queue.fences)).unwrap_or_default()
+    }
+
     // -- features -----------------------------------------------------------------------------------------------------
 
     pub(super) fn write_cache(&self) -> bool {
@@ -375,6 +404,7 @@ impl Controller {
     /// The next event that the host wants and has not been told: dword 0 of the answer to its request.
     pub(super) fn next_event(&self) -> Option<u64> {
         const NOTICE: u64 = 2;
+        const COMMAND_SET: u64 = 6;
         let mut state = lock(&self.state);
         let wanted = AsyncEventConfig(state.features.async_event_config);
         let tell = |state: &mut NoticeState, wanted: bool, info: u64, lid: u8| {
@@ -384,6 +414,11 @@ impl Controller {
             *state = NoticeState { pending: false, masked: true };
             Some(NOTICE | info << 8 | u64::from(lid) << 16)
         };
+        // Of reservations there is no bit: what the host does not want never became a page.
+        if state.reservation_notice.pending && !state.reservation_notice.masked {
+            state.reservation_notice = NoticeState { pending: false, masked: true };
+            return Some(COMMAND_SET | u64::from(log_page::RESERVATION) << 16);
+        }
         let Shared { namespace_notice, discovery_notice, .. } = &mut *state;
         tell(namespace_notice, wanted.namespace_attribute(), 0x00, log_page::CHANGED_NAMESPACES)
             .or_else(|| tell(discovery_notice, wanted.discovery_log(), 0xf0, log_page::DISCOVERY))
@@ -395,6 +430,9 @@ impl Controller {
         match lid {
             log_page::CHANGED_NAMESPACES => state.namespace_notice.masked = false,
             log_page::DISCOVERY => state.discovery_notice.masked = false,
+            log_page::RESERVATION => {
+                state.reservation_notice = NoticeState { pending: !state.reservation_pages.is_empty(), masked: false };
+            }
             _ => {}
         }
     }
@@ -409,6 +447,33 @@ impl Controller {
             state.namespace_notice.pending = false;
         }
         list
+    }
+
+    /// Something happened to a reservation of a namespace.
+    pub(super) fn tell_reservation(&self, nsid: u32, notice: ReservationNotice) {
+        let mut state = lock(&self.state);
+        if notice.is_masked(state.features.reservation_masks.get(&nsid).copied().unwrap_or(0)) {
+            return;
+        }
+        state.reservation_count += 1;
+        let page = ReservationPage::new(state.reservation_count, notice, nsid);
+        if state.reservation_pages.len() == RESERVATION_PAGES_MAX {
+            state.reservation_pages.pop_front();
+        }
+        state.reservation_pages.push_back(page);
+        state.reservation_notice.pending = true;
+        state.admin.wake_by_ref();
+    }
+
+    /// The oldest page of the log of reservations; it is taken away if `clear`.
+    pub(super) fn reservation_page(&self, clear: bool) -> ReservationPage {
+        let mut state = lock(&self.state);
+        let Some(mut page) = state.reservation_pages.front().copied() else { return ReservationPage::empty() };
+        if clear {
+            state.reservation_pages.pop_front();
+        }
+        page.more = (state.reservation_pages.len() - usize::from(!clear)) as u8;
+        page
     }
 
     // -- error log and counters ---------------------------------------------------------------------------------------

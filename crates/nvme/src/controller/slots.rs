@@ -59,6 +59,8 @@ pub(super) enum Stage {
     AwaitsEvent,
     /// An Abort, which waits for the answer of another queue.
     AwaitsAbort,
+    /// A reservation, which waits for the commands of hosts that it excludes.
+    AwaitsOthers,
 }
 
 /// Where data from the host is gathered.

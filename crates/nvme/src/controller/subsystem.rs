@@ -7,12 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::auth::{Accepted, Concatenation, HostKeys, Names, Policy};
 use crate::nqn::Nqn;
+use crate::status::Status;
 use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 
 use super::config::{
     Access, AllVisible, AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, Place, SubsystemConfig,
     Visibility,
 };
+use super::namespaces::Namespaces;
+use super::reservations::{Reservations, Reserved, Told};
 use super::shared::{Controller, Notice};
 
 /// All that a target serves.
@@ -161,8 +164,10 @@ pub struct Subsystem {
     pub(super) config: SubsystemConfig,
     parent: Weak<Subsystems>,
     state: Mutex<SubsystemState>,
-    /// Changes with the namespaces.
+    /// Changes with the namespaces, and with what hosts may do with them.
     epoch: AtomicU64,
+    /// Locked behind the state, if both are.
+    pub(super) reservations: Arc<Reservations>,
 }
 
 #[derive(Debug)]
@@ -186,13 +191,6 @@ struct Retired {
     known_to: Vec<Weak<Controller>>,
 }
 
-/// A snapshot of the namespaces, by NSID.
-#[derive(Debug, Default)]
-pub(super) struct Namespaces {
-    pub(super) epoch: u64,
-    by_nsid: Vec<Option<Namespace>>,
-}
-
 impl SubsystemState {
     /// Whether a host of this name may try. One without a name is let in only where names decide nothing.
     fn knows(&self, host: &Nqn) -> bool {
@@ -210,16 +208,6 @@ impl SubsystemState {
             controllers.any(|controller| !controller.is_closed())
         });
         if is_known { Err(ConfigError::NsidKnown(nsid)) } else { Ok(()) }
-    }
-}
-
-impl Namespaces {
-    pub(super) fn get(&self, nsid: u32) -> Option<&Namespace> {
-        self.by_nsid.get(nsid.checked_sub(1)? as usize)?.as_ref()
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Namespace> {
-        self.by_nsid.iter().flatten()
     }
 }
 
@@ -262,7 +250,7 @@ impl Subsystem {
             retired: BTreeMap::new(),
             last_cntlid: 0,
         };
-        Self { config, parent, state: Mutex::new(state), epoch: AtomicU64::new(0) }
+        Self { config, parent, state: Mutex::new(state), epoch: AtomicU64::new(0), reservations: Arc::default() }
     }
 
     /// Its name.
@@ -309,6 +297,7 @@ impl Subsystem {
             let namespace = slot.take().ok_or(ConfigError::NoSuchNamespace(nsid))?;
             let known_to = state.controllers.values().map(Arc::downgrade).collect();
             state.retired.insert(nsid, Retired { uuid: namespace.uuid, known_to });
+            self.reservations.remove(nsid);
             Ok(namespace)
         });
         removed.ok()
@@ -349,9 +338,7 @@ impl Subsystem {
         let mut state = lock(&self.state);
         let before = std::mem::replace(&mut state.visibility, Arc::clone(&visibility));
         let all = Arc::clone(&state.namespaces);
-        let epoch = all.epoch + 1;
-        state.namespaces = Arc::new(Namespaces { epoch, by_nsid: all.by_nsid.clone() });
-        self.epoch.store(epoch, Ordering::Release);
+        self.renew(&mut state, all.by_nsid.clone());
         drop(state);
         for controller in self.controllers_now() {
             let differs = |namespace: &&Namespace| {
@@ -380,9 +367,7 @@ impl Subsystem {
         let before = by_nsid[index].clone();
         let done = change(&mut state, &mut by_nsid[index])?;
         let (after, visibility) = (by_nsid[index].clone(), Arc::clone(&state.visibility));
-        let epoch = state.namespaces.epoch + 1;
-        state.namespaces = Arc::new(Namespaces { epoch, by_nsid });
-        self.epoch.store(epoch, Ordering::Release);
+        self.renew(&mut state, by_nsid);
         drop(state);
         for controller in self.controllers_now() {
             let sees = |namespace: &Namespace| controller.access(&*visibility, namespace) != Access::None;
@@ -391,6 +376,52 @@ impl Subsystem {
             }
         }
         Ok(done)
+    }
+
+    /// Lets connections notice that there is something new.
+    fn renew(&self, state: &mut SubsystemState, by_nsid: Vec<Option<Namespace>>) {
+        let epoch = state.namespaces.epoch + 1;
+        state.namespaces = Namespaces::of(epoch, by_nsid);
+        self.epoch.store(epoch, Ordering::Release);
+    }
+
+    // -- reservations -------------------------------------------------------------------------------------------------
+
+    /// Sets what is called, on any thread and without a lock held, after a reservation excludes hosts that are connected from more
+    /// than before. Only once.
+    pub fn watch_reservations(&self, watch: impl Fn() + Send + Sync + 'static) {
+        self.reservations.set_watch(Box::new(watch));
+    }
+
+    /// Changes the reservations of a namespace, and tells hosts. Returns the controllers whose hosts are excluded from more than
+    /// before or preempted: what they began may not be over.
+    pub(super) fn change_reservations(
+        &self,
+        namespace: &Namespace,
+        change: impl FnOnce(&mut Reserved) -> Result<Vec<Told>, Status>,
+    ) -> Result<Vec<Arc<Controller>>, Status> {
+        let nsid = namespace.nsid;
+        let mut state = lock(&self.state);
+        // It may have gone meanwhile, and its number may be another's.
+        if state.namespaces.get(nsid).is_none_or(|now| now.uuid != namespace.uuid) {
+            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
+        }
+        let change = self.reservations.change(nsid, change)?;
+        if change.moves_rights() {
+            let by_nsid = state.namespaces.by_nsid.clone();
+            self.renew(&mut state, by_nsid);
+        }
+        let controllers: Vec<Arc<Controller>> = state.controllers.values().cloned().collect();
+        drop(state);
+        for told in &change.told {
+            for controller in controllers.iter().filter(|controller| controller.host_id == told.host) {
+                controller.tell_reservation(nsid, told.notice);
+            }
+        }
+        if controllers.iter().any(|controller| change.restricts(&controller.host_id)) {
+            self.reservations.tell_watch();
+        }
+        Ok(controllers.into_iter().filter(|controller| change.concerns(&controller.host_id)).collect())
     }
 
     // -- for connections ----------------------------------------------------------------------------------------------
@@ -407,7 +438,9 @@ impl Subsystem {
             (Arc::clone(&state.namespaces), Arc::clone(&state.visibility))
         };
         let access = |namespace: &Namespace| controller.access(&*visibility, namespace);
-        if all.iter().all(|namespace| access(namespace) == Access::Write) {
+        // Behind the state, whose epoch rises after a change of these: a snapshot that misses one is old.
+        let excluded = self.reservations.exclusions(&controller.host_id);
+        if excluded.is_empty() && all.iter().all(|namespace| access(namespace) == Access::Write) {
             return all;
         }
         let seen = |namespace: &Option<Namespace>| {
@@ -418,7 +451,7 @@ impl Subsystem {
                 Access::Write => Some(namespace.clone()),
             }
         };
-        Arc::new(Namespaces { epoch: all.epoch, by_nsid: all.by_nsid.iter().map(seen).collect() })
+        Arc::new(Namespaces { epoch: all.epoch, by_nsid: all.by_nsid.iter().map(seen).collect(), excluded })
     }
 
     /// A command of this controller's host was refused: the embedder hears of it if the host has no right to it.

@@ -50,6 +50,11 @@ fn admin_commands() {
 }
 
 #[test]
+fn reservations() {
+    run::file("reservations.case", include_str!("reservations.case"), 25);
+}
+
+#[test]
 fn io_commands() {
     run::file("io.case", include_str!("io.case"), 40);
 }

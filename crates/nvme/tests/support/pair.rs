@@ -45,6 +45,13 @@ impl Target {
         }
     }
 
+    /// The same target as another thread of it serves it, with memory and media of its own.
+    pub fn beside(&self) -> Self {
+        let media = Media { media: self.media.media.clone(), ..Media::default() };
+        let (subsystems, subsystem) = (Arc::clone(&self.subsystems), Arc::clone(&self.subsystem));
+        Self { subsystems, subsystem, media, memory: Memory::default(), config: self.config.clone() }
+    }
+
     /// Adds a volume.
     pub fn add(&mut self, nsid: u32, blocks: u64, block_size: BlockSize) -> MediumId {
         let medium = self.media.add((blocks << block_size.shift()) as usize);

@@ -125,9 +125,12 @@ impl Connection {
     /// The waker was woken.
     pub fn handle_wake(&mut self, _now: Instant) {
         self.look_around();
+        // Others wait for that, also while this one ends.
+        self.hold_fences();
         if !self.is_open() {
             return;
         }
+        self.pass_fences();
         // Nobody acts for a queue before proving to be its host.
         match self.link.as_ref().filter(|link| link.authenticated).map(|link| link.queue_id) {
             Some(0) => self.tell_events(),

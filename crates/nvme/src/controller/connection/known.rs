@@ -4,6 +4,7 @@ use crate::auth::{Names, TlsPsk};
 use crate::buffer::BufferSlice;
 use crate::nqn::Nqn;
 
+use super::super::reservations::HostReservations;
 use super::{ChannelKind, Connection, ConnectionError, Inbound, Link, State};
 
 /// The most bytes of answers that a connection keeps in memory before it stops reading commands.
@@ -106,6 +107,13 @@ impl Connection {
     /// The host's name; `None` before Connect.
     pub fn host_nqn(&self) -> Option<&Nqn> {
         self.link.as_ref().map(|link| &link.controller.host)
+    }
+
+    /// The reservations of the subsystem as they are to this host; before Connect there are none.
+    pub fn reservations(&self) -> HostReservations {
+        self.link.as_ref().map_or(HostReservations::none(), |link| {
+            HostReservations::new(&link.controller.subsystem.reservations, link.controller.host_id)
+        })
     }
 
     /// The subsystem's name; `None` before Connect.

@@ -82,6 +82,8 @@ impl Connection {
     }
 
     fn unlink(&mut self) {
+        // Requests of the embedder may end after the connection: fences that are held for them fall when that is dropped.
+        self.hold_fences();
         let Some(link) = &mut self.link else { return };
         link.place = None;
         if link.queue_id == 0 {

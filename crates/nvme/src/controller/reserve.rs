@@ -1,0 +1,204 @@
+//! Commands about reservations: what must hold before they change one, and how they wait for commands of hosts that a reservation
+//! excludes from now on.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use zerocopy::FromBytes;
+
+use crate::status::Status;
+use crate::wire::{
+    AcquireAction, AcquireData, PersistChange, RegisterAction, RegisterData, ReleaseAction, ReservationType, Sqe,
+    reservation_opcode,
+};
+
+use super::command::{Command, Io, Reservation, Transfer};
+use super::config::{Namespace, SubsystemConfig};
+use super::connection::Connection;
+use super::fence::Fence;
+use super::request::{Request, Tag};
+use super::slots::{Sink, Stage};
+
+/// Whether this is a command about reservations.
+pub(super) const fn is_reservation(opcode: u8) -> bool {
+    use reservation_opcode::{ACQUIRE, REGISTER, RELEASE, REPORT};
+    matches!(opcode, REGISTER | REPORT | ACQUIRE | RELEASE)
+}
+
+/// Parses a command about the reservations of a volume.
+pub(super) fn parse(sqe: &Sqe, config: &SubsystemConfig, namespace: &Namespace) -> Result<(Command, Transfer), Status> {
+    let invalid = Status::INVALID_FIELD.dnr();
+    if sqe.opcode() == reservation_opcode::REPORT {
+        // Identifiers have 128 bits, which the short structure has no room for.
+        if !sqe.report_is_extended() {
+            return Err(Status::HOST_ID_INCONSISTENT_FORMAT.dnr());
+        }
+        let len = u32::try_from(sqe.report_len()).ok().filter(|len| *len <= config.transfer_len_max);
+        return Ok((Command::Reservation(Reservation::Report), Transfer::ToHost(len.ok_or(invalid)?)));
+    }
+    // A host that only reads must not be able to keep the others from writing, nor to fill the registrations.
+    if namespace.read_only {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+    }
+    let (action, kind) = (sqe.reservation_action(), ReservationType::from_number(sqe.reservation_type()));
+    let (reservation, len) = match sqe.opcode() {
+        reservation_opcode::REGISTER => {
+            let actions = [RegisterAction::Register, RegisterAction::Unregister, RegisterAction::Replace];
+            let action = actions.into_iter().find(|known| *known as u8 == action).ok_or(invalid)?;
+            // Nothing persists, which Report says. Asking for it is accepted, as by nvmet: Linux asks for it with every
+            // registration, whatever the namespace can do, and could not register otherwise.
+            let changes = [PersistChange::Keep, PersistChange::Clear, PersistChange::Persist];
+            if !changes.iter().any(|known| *known as u8 == sqe.persist_change()) {
+                return Err(invalid);
+            }
+            (Reservation::Register { action, ignore_key: sqe.ignores_existing_key() }, size_of::<RegisterData>())
+        }
+        // RESCAP says that IEKEY is as since NVMe 1.3, where only Register has it.
+        _ if sqe.ignores_existing_key() => return Err(invalid),
+        reservation_opcode::ACQUIRE => {
+            let actions = [AcquireAction::Acquire, AcquireAction::Preempt, AcquireAction::PreemptAndAbort];
+            let action = actions.into_iter().find(|known| *known as u8 == action).ok_or(invalid)?;
+            (Reservation::Acquire { action, kind: kind.ok_or(invalid)? }, size_of::<AcquireData>())
+        }
+        _ => {
+            let actions = [ReleaseAction::Release, ReleaseAction::Clear];
+            let action = actions.into_iter().find(|known| *known as u8 == action).ok_or(invalid)?;
+            (Reservation::Release { action, kind }, size_of::<u64>())
+        }
+    };
+    Ok((Command::Reservation(reservation), Transfer::ToUs(len as u32)))
+}
+
+impl Connection {
+    pub(super) fn execute_reservation(&mut self, slot: u32, reservation: Reservation) {
+        let command = self.slots.get_mut(slot);
+        let (sqe, len) = (command.sqe, command.len as usize);
+        let parameters = match std::mem::take(&mut command.sink) {
+            Sink::Memory(memory) => memory,
+            Sink::None | Sink::Buffer(_) => Vec::new(),
+        };
+        if reservation == Reservation::Report {
+            let Some(link) = &self.link else { return };
+            let report = link.controller.subsystem.reservations.report(sqe.nsid());
+            let told = &report[..report.len().min(len)];
+            return self.answer_padded(slot, told, len - told.len(), 0);
+        }
+        match self.reserve(&sqe, reservation, &parameters) {
+            Ok(None) => self.answer(slot, Status::SUCCESS, 0),
+            Ok(Some(is_down)) => {
+                self.slots.get_mut(slot).stage = Stage::AwaitsOthers;
+                let tag = self.slots.tag(slot);
+                self.fences.awaited.push((tag, is_down));
+                // They may have been quick.
+                self.pass_fences();
+            }
+            Err(status) => {
+                self.note_denial(sqe.nsid(), status);
+                self.answer(slot, status, 0);
+            }
+        }
+    }
+
+    /// Changes a reservation. Returns what is set once others have taken note, if there are any to wait for.
+    fn reserve(
+        &self,
+        sqe: &Sqe,
+        reservation: Reservation,
+        parameters: &[u8],
+    ) -> Result<Option<Arc<AtomicBool>>, Status> {
+        let link = self.link.as_ref().ok_or(Status::COMMAND_SEQUENCE_ERROR.dnr())?;
+        // The namespace may have gone, or changed, while the data was on its way.
+        let namespace = link.namespaces.get(sqe.nsid()).ok_or(Status::INVALID_NAMESPACE_OR_FORMAT.dnr())?;
+        if namespace.read_only {
+            return Err(Status::NAMESPACE_WRITE_PROTECTED.dnr());
+        }
+        let host = link.controller.host_id;
+        if host == [0; 16] {
+            return Err(Status::HOST_IDENTIFIER_NOT_INITIALIZED.dnr());
+        }
+        let subsystem = &link.controller.subsystem;
+        let concerned = match reservation {
+            Reservation::Register { action, ignore_key } => {
+                let data = RegisterData::read_from_bytes(parameters).map_err(|_| Status::INTERNAL_ERROR)?;
+                let keys = (data.current_key.get(), data.new_key.get());
+                subsystem
+                    .change_reservations(namespace, |reserved| reserved.register(host, action, ignore_key, keys))?
+            }
+            Reservation::Acquire { action, kind } => {
+                let data = AcquireData::read_from_bytes(parameters).map_err(|_| Status::INTERNAL_ERROR)?;
+                let (current, preempted) = (data.current_key.get(), data.preempted_key.get());
+                subsystem.change_reservations(namespace, |reserved| match action {
+                    AcquireAction::Acquire => reserved.acquire(host, current, kind),
+                    AcquireAction::Preempt | AcquireAction::PreemptAndAbort => {
+                        reserved.preempt(host, (current, preempted), kind)
+                    }
+                })?
+            }
+            Reservation::Release { action, kind } => {
+                let key = u64::from_le_bytes(parameters.try_into().map_err(|_| Status::INTERNAL_ERROR)?);
+                subsystem.change_reservations(namespace, |reserved| reserved.release(host, action, key, kind))?
+            }
+            Reservation::Report => return Ok(None),
+        };
+        let mut others = concerned.iter().filter(|controller| controller.host_id != host).peekable();
+        if others.peek().is_none() {
+            return Ok(None);
+        }
+        let is_down = Arc::new(AtomicBool::new(false));
+        let aborts = matches!(reservation, Reservation::Acquire { action: AcquireAction::PreemptAndAbort, .. });
+        let fence = Arc::new(Fence::new(sqe.nsid(), aborts, &is_down, self.waker.clone()));
+        others.for_each(|controller| controller.put_up(&fence));
+        // It falls with the last queue that holds it: here, if they have none.
+        drop(fence);
+        Ok(Some(is_down))
+    }
+
+    /// An I/O queue takes note of fences that others have put up. Its snapshot of the namespaces is as new as they are.
+    pub(super) fn hold_fences(&mut self) {
+        let Some(link) = &self.link else { return };
+        for fence in link.controller.take_fences(link.queue_id) {
+            let with_embedder = |slot: &u32| {
+                let command = self.slots.get(*slot);
+                command.stage == Stage::WithEmbedder && command.sqe.nsid() == fence.nsid
+            };
+            let all: Vec<u32> = self.slots.indices().filter(with_embedder).collect();
+            let writes = |slot: &&u32| matches!(&self.slots.get(**slot).command, Command::Io(io) if io.writes());
+            let begun: Vec<Tag> = all.iter().filter(writes).map(|slot| self.slots.tag(*slot)).collect();
+            if fence.aborts {
+                self.requests.extend(all.iter().map(|slot| Request::cancel(self.slots.tag(*slot), fence.nsid)));
+            }
+            if !begun.is_empty() {
+                self.fences.held.push((fence, begun));
+            }
+        }
+    }
+
+    /// A command has ended: fences fall that were held for it.
+    pub(super) fn drop_fences(&mut self) {
+        if !self.fences.held.is_empty() {
+            let slots = &self.slots;
+            self.fences.held.retain(|(_, begun)| begun.iter().any(|tag| slots.tagged(*tag).is_some()));
+        }
+    }
+
+    /// Answers commands for which no fence is up any more.
+    pub(super) fn pass_fences(&mut self) {
+        let is_down = |(_, is_down): &mut (Tag, Arc<AtomicBool>)| is_down.load(Ordering::Acquire);
+        let passed: Vec<_> = self.fences.awaited.extract_if(.., is_down).collect();
+        for (tag, _) in passed {
+            if let Some(slot) = self.slots.tagged(tag) {
+                self.answer(slot, Status::SUCCESS, 0);
+            }
+        }
+    }
+}
+
+impl Io {
+    /// Whether it changes blocks.
+    const fn writes(&self) -> bool {
+        matches!(
+            self,
+            Io::Write { .. } | Io::WriteZeroes { .. } | Io::DatasetManagement { deallocate: true } | Io::Copy { .. }
+        )
+    }
+}
