@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use diskside_nvme::Status;
+use diskside_nvme::controller::HostReservations;
 use diskside_nvme::wire::program_opcode;
 use diskside_nvme::wire::{Sqe, admin_opcode};
 use diskside_rights::{HostRights, Scarce};
@@ -112,13 +113,13 @@ impl Association {
     pub(crate) fn new(
         id: u64,
         host: Arc<Host>,
-        rights: HostRights,
+        (rights, reservations): (HostRights, HostReservations),
         environment: Arc<Environment>,
         owner: Arc<Compute>,
     ) -> Arc<Self> {
         let files = environment.exports.session_with(rights.clone(), Arc::clone(host.quota()));
         let calls = environment.calls_by_host.of(&host.nqn);
-        let context = Arc::new(CallContext { host, environment, rights, files, calls });
+        let context = Arc::new(CallContext { host, environment, rights, reservations, files, calls });
         Arc::new_cyclic(|me| Self {
             id,
             calls: Mutex::new(Calls { tags: Tags::new(TAG_LIMITS), pending: Vec::new(), armed: None }),

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use diskside_nvme::Status;
+use diskside_nvme::controller::HostReservations;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
 use diskside_rights::HostRights;
@@ -34,7 +35,8 @@ impl Commands {
         let compute = Arc::clone(compute);
         assert!(compute.environment.standard.is_some(), "the target has a memory namespace");
         let id = || LAST_ID.fetch_add(1, Ordering::Relaxed);
-        let join = |nqn: &&str| compute.association(id(), nqn, HostRights::everything).expect("it is there");
+        let everything = || (HostRights::everything(), HostReservations::none());
+        let join = |nqn: &&str| compute.association(id(), nqn, everything).expect("it is there");
         let controllers = hosts.iter().map(join).collect();
         Self { compute, controllers }
     }

@@ -45,7 +45,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use diskside_nvme::controller::{BlockSize, CommandSet, MediumId, Namespace};
+use diskside_nvme::controller::{BlockSize, CommandSet, HostReservations, MediumId, Namespace};
 use diskside_nvme::wire::{CSI_COMPUTE, CSI_SLM, program_opcode};
 use diskside_rights::HostRights;
 use diskside_volume::stats::{AccessStats, LatencyStats};
@@ -131,8 +131,13 @@ impl Compute {
             || self.environment.standard.as_ref().is_some_and(|standard| nsid == standard.nsid())
     }
 
-    /// The controller of a connection, whose host has these rights.
-    pub fn association(&self, id: u64, nqn: &str, rights: impl FnOnce() -> HostRights) -> Option<Arc<Association>> {
+    /// The controller of a connection, whose host has these rights, and to which volumes are reserved so.
+    pub fn association(
+        &self,
+        id: u64,
+        nqn: &str,
+        rights: impl FnOnce() -> (HostRights, HostReservations),
+    ) -> Option<Arc<Association>> {
         let me = self.me.upgrade()?;
         let environment = || Arc::clone(&self.environment);
         Some(self.peers().join(id, nqn, |host| Association::new(id, host, rights(), environment(), me)))
@@ -205,7 +210,7 @@ impl Compute {
         self.environment.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Rights of hosts, or what is exported, have changed: ends calls that use what their hosts may not use any more, with the results
+    /// Rights of hosts, reservations of volumes, or what is exported, have changed: ends calls that use what their hosts may not use any more, with the results
     /// that nobody took yet.
     pub fn rights_changed(&self) {
         let all = self.peers().all();

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use diskside_export::{FileError, FileSession};
 use diskside_nvme::Status;
+use diskside_nvme::controller::{HostReservations, ReservedUse};
 use diskside_rights::{Access, HostRights, MemoryRight};
 use diskside_sbpf::machine::CancelToken;
 use diskside_volume::Volume;
@@ -37,6 +38,8 @@ pub(crate) struct CallContext {
     pub(crate) environment: Arc<Environment>,
     /// What the host may use.
     pub(crate) rights: HostRights,
+    /// The volumes from which reservations of other hosts keep it.
+    pub(crate) reservations: HostReservations,
     /// The files that the controller opened.
     pub(crate) files: FileSession,
     /// All calls of the host.
@@ -59,7 +62,27 @@ impl CallContext {
             let told = format!("volume {} is read-only to this host", volume.name);
             return Err(Problem::new(Status::NAMESPACE_WRITE_PROTECTED.dnr(), told));
         }
-        Ok(volume)
+        match self.reserved(&volume, access) {
+            None => Ok(volume),
+            Some(told) => Err(Problem::new(Status::RESERVATION_CONFLICT.dnr(), told)),
+        }
+    }
+
+    /// Why a reservation keeps the host from using a volume so, if one does now.
+    pub(crate) fn reserved(&self, volume: &Volume, wanted: Access) -> Option<String> {
+        let (what, to_do) = match wanted {
+            Access::Write => (ReservedUse::Write, "writing"),
+            Access::Read | Access::None => (ReservedUse::Read, "reading"),
+        };
+        let name = &volume.name;
+        let told = || format!("a reservation of another host keeps this one from {to_do} volume {name}");
+        self.reservations.exclude(volume.nsid, what).then(told)
+    }
+
+    /// Changes when the host may have lost something that it may use.
+    pub(crate) fn rights_version(&self) -> u64 {
+        // Both only rise.
+        self.rights.version().wrapping_add(self.reservations.version())
     }
 
     /// How the host may use a volume, of which it wants this: it is noted if it may not.
@@ -167,7 +190,10 @@ impl CallContext {
                 message: format!("layout {id} is not kept"),
             });
         }
-        Ok(layout)
+        match self.reserved(layout.volume(), Access::Read) {
+            None => Ok(layout),
+            Some(message) => Err(FileError { errno: diskside_io::Errno::ACCESS, changed: false, message }),
+        }
     }
 
     /// The file of a layout, for one call.

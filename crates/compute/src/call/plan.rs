@@ -84,7 +84,7 @@ impl Plan {
             _ => return Err(Status::FUNCTION_KIND_NOT_SUPPORTED.dnr().into()),
         }
         let compute = &context.environment;
-        let version = Arc::new(AtomicU64::new(context.rights.version()));
+        let version = Arc::new(AtomicU64::new(context.rights_version()));
         let ActiveProgram { program, usage } = context.program(request.pind)?;
         if request.program_id != 0 && request.program_id != program.id() {
             let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
@@ -187,7 +187,7 @@ impl Plan {
 
     /// Files and layouts each call looks up, and their rights with them.
     fn check_rights(&self, context: &CallContext) -> Result<(), Problem> {
-        let version = context.rights.version();
+        let version = context.rights_version();
         if self.version.load(Ordering::Relaxed) == version {
             return Ok(());
         }

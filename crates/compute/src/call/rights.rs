@@ -1,4 +1,4 @@
-//! The rights that a call needs as long as it runs. Hosts lose rights while calls run: then these end, and results that nobody took
+//! The rights that a call needs as long as it runs. Hosts lose rights while calls run, also by a reservation of another host: then these end, and results that nobody took
 //! yet are dropped.
 //!
 //! A call notes what it uses before it begins to read, and looks at its rights again behind that. A change of rights comes before
@@ -41,13 +41,16 @@ impl Used {
                 let errno = if volume.is_removed() { Errno::NODEV } else { Errno::ACCESS };
                 Some(Lost::new(errno, format!("this host may not {how} volume {} any more", volume.name)))
             }
+            Self::Volume(volume, access) => {
+                volume.now().and_then(|volume| context.reserved(&volume, *access)).map(Lost::reserved)
+            }
             Self::Export(export) => export.check(rights).err().map(|error| Lost::new(error.errno, error.message)),
             Self::Files(export) => export.check(rights).err().map(|error| Lost::operation(error.message)),
             Self::Memory(memory) if !context.memory().is_some_and(|now| Arc::ptr_eq(now, memory)) => {
                 no_right("use this device memory")
             }
             Self::State(state) if !context.host.may_use(state, rights) => no_right("share this state"),
-            Self::Program(_) | Self::Volume(..) | Self::Memory(_) | Self::State(_) => None,
+            Self::Program(_) | Self::Memory(_) | Self::State(_) => None,
         }
     }
 }

@@ -100,7 +100,7 @@ impl TraversePlan {
     pub(crate) fn new(context: &CallContext, request: FunctionRequest, holding: Holding) -> Result<Self, Problem> {
         let compute = &context.environment;
         let version = AtomicU64::new(compute.volumes.version());
-        let rights_version = AtomicU64::new(context.rights.version());
+        let rights_version = AtomicU64::new(context.rights_version());
         let ActiveProgram { program, usage } = context.program(request.pind)?;
         if request.program_id != 0 && request.program_id != program.id() {
             let told = format!("program {} has content hash {:#018x}", request.pind, program.id());
@@ -172,7 +172,7 @@ impl TraversePlan {
     /// One went away, or the host may not.
     pub(crate) fn check(&self, context: &CallContext) -> Result<(), Problem> {
         let compute = &context.environment;
-        let rights_version = context.rights.version();
+        let rights_version = context.rights_version();
         if self.rights_version.load(Ordering::Relaxed) != rights_version {
             if !context.may_run(&self.program) {
                 return Err(rights_changed());

@@ -46,6 +46,8 @@ pub(crate) struct UsedVolume {
 pub(crate) struct Lost {
     outcome: Outcome,
     errno: Errno,
+    /// The answer to a command that has no trailer.
+    status: Status,
     message: String,
 }
 
@@ -81,6 +83,11 @@ impl UsedProgram {
 }
 
 impl UsedVolume {
+    /// The volume, if anybody still has it.
+    pub(crate) fn now(&self) -> Option<Arc<Volume>> {
+        self.volume.upgrade()
+    }
+
     pub(crate) fn is_removed(&self) -> bool {
         self.volume.upgrade().is_none_or(|volume| volume.is_removed())
     }
@@ -88,12 +95,17 @@ impl UsedVolume {
 
 impl Lost {
     pub(crate) fn new(errno: Errno, message: String) -> Self {
-        Self { outcome: Outcome::Media, errno, message }
+        Self { outcome: Outcome::Media, errno, status: Status::OPERATION_DENIED.dnr(), message }
     }
 
     /// As an operation on a file is answered that would begin now.
     pub(crate) fn operation(message: String) -> Self {
-        Self { outcome: Outcome::Errno, errno: Errno::STALE, message }
+        Self { outcome: Outcome::Errno, ..Self::new(Errno::STALE, message) }
+    }
+
+    /// A reservation of another host keeps this one off.
+    pub(crate) fn reserved(message: String) -> Self {
+        Self { status: Status::RESERVATION_CONFLICT.dnr(), ..Self::new(Errno::ACCESS, message) }
     }
 
     /// The trailer of the call.
@@ -121,6 +133,6 @@ impl Lost {
 
     /// The answer to a command that has no trailer.
     pub(crate) fn problem(&self) -> Problem {
-        Problem::new(Status::OPERATION_DENIED.dnr(), self.message.clone())
+        Problem::new(self.status, self.message.clone())
     }
 }

@@ -117,7 +117,7 @@ impl Association {
         plan: Arc<TraversePlan>,
         here: &mut Answers,
     ) {
-        let rights_version = self.context.rights.version();
+        let rights_version = self.context.rights_version();
         if let Err(problem) = plan.check(&self.context) {
             return self.answer(name, problem.into(), here);
         }
@@ -204,7 +204,7 @@ impl Association {
 
     /// Ends calls that use what their host may not use any more. One that waits for a read is found when that has ended.
     fn end_lost_calls(self: &Arc<Self>, here: &mut Answers) {
-        let version = self.context.rights.version();
+        let version = self.context.rights_version();
         if std::mem::replace(&mut here.rights_version, version) == version {
             return;
         }
@@ -226,7 +226,7 @@ impl Association {
     /// Why a call may not continue that began when its host's rights had this version.
     fn lost_since(&self, rights_version: u64, plan: &TraversePlan) -> Option<Lost> {
         let used = || plan.used(&self.context);
-        let has_changed = self.context.rights.version() != rights_version;
+        let has_changed = self.context.rights_version() != rights_version;
         has_changed.then(used)?.iter().find_map(|used| used.lost(&self.context))
     }
 

@@ -290,10 +290,13 @@ impl Connection {
         if self.function.association.is_none() {
             let compute = core.shared.compute.as_ref()?;
             let host = self.machine.host_nqn()?.to_string();
-            let rights = || match self.link {
-                // A part of this process.
-                Link::Loop(_) => HostRights::everything(),
-                Link::Socket { .. } => HostRights::of(&core.shared.rights, &host),
+            let rights = || {
+                let rights = match self.link {
+                    // A part of this process, which has all rights. Reservations hold for it as for any other host.
+                    Link::Loop(_) => HostRights::everything(),
+                    Link::Socket { .. } => HostRights::of(&core.shared.rights, &host),
+                };
+                (rights, self.machine.reservations())
             };
             self.function.association = compute.association(self.machine.association()?, &host, rights);
         }

@@ -228,6 +228,12 @@ impl Opened {
             for namespace in compute.namespaces(|name| identity::volume_uuid(&config.nqn, name)) {
                 subsystem.add_namespace(namespace)?;
             }
+            let watches = Arc::downgrade(&compute);
+            subsystem.watch_reservations(move || {
+                if let Some(compute) = watches.upgrade() {
+                    compute.rights_changed();
+                }
+            });
             Some(compute)
         } else {
             None

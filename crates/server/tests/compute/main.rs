@@ -33,6 +33,7 @@ mod reading;
 mod reads;
 mod refused;
 mod removed;
+mod reserved;
 mod rights;
 mod scans;
 mod standard;

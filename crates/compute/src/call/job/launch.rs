@@ -144,7 +144,8 @@ impl Job {
         let (context, used) = (Arc::clone(&self.context), Arc::clone(volume));
         let may = move |direction| {
             let wanted = if direction == Direction::Write { Access::Write } else { Access::Read };
-            if context.right_to(&used, wanted) >= wanted { Ok(()) } else { Err(Errno::ACCESS) }
+            let may = context.right_to(&used, wanted) >= wanted && context.reserved(&used, wanted).is_none();
+            if may { Ok(()) } else { Err(Errno::ACCESS) }
         };
         Arc::new(VolumeFile::new(Arc::clone(volume), Box::new(may)))
     }
