@@ -1,4 +1,4 @@
-"""Two hosts at once on one volume: each sees what the other flushed."""
+"""Two hosts at once on one volume: each sees what the other flushed, and one fences the other off."""
 
 import threading
 
