@@ -386,7 +386,8 @@ impl Job {
         for sink in &self.plan.sinks {
             sinks.push(match sink {
                 PlannedSink::Volume(volume, range, durable) => {
-                    Sink::Volume(VolumeSink::new(Arc::clone(volume), range.start, range.end, *durable))
+                    let control = Arc::clone(&self.control);
+                    Sink::Volume(VolumeSink::new(Arc::clone(volume), range.start, range.end, *durable, control))
                 }
                 PlannedSink::Memory(memory, range) => {
                     let memory = Arc::clone(memory);

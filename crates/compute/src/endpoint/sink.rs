@@ -6,12 +6,14 @@ use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 
+use crate::call::control::Control;
 use crate::endpoint::layout_sink::LayoutSink;
 use crate::endpoint::memory::MemorySink;
 use crate::endpoint::{HOLD_BYTES, SinkError, WRITE_BYTES, Written};
 use diskside_export::{FileError, FileSink, FileSource, Statx, changed, conflict};
 use diskside_volume::Volume;
 use diskside_volume::blocking::{flush, write_at};
+use diskside_wire::function::Outcome;
 
 /// The sinks of a call, which its output fills in order.
 #[derive(Debug)]
@@ -48,6 +50,7 @@ pub(crate) struct VolumeSink {
     durable_to: u64,
     flush_failed: bool,
     pending: Vec<u8>,
+    control: Arc<Control>,
 }
 
 /// A file that is being written.
@@ -269,9 +272,9 @@ impl FileOut {
 
 impl VolumeSink {
     /// A sink of the range. With `durable` the output is on stable media when it is finished.
-    pub(crate) fn new(volume: Arc<Volume>, start: u64, end: u64, durable: bool) -> Self {
+    pub(crate) fn new(volume: Arc<Volume>, start: u64, end: u64, durable: bool, control: Arc<Control>) -> Self {
         let (at, durable_to, flush_failed, pending) = (start, start, false, Vec::new());
-        Self { volume, start, end, durable, at, durable_to, flush_failed, pending }
+        Self { volume, start, end, durable, at, durable_to, flush_failed, pending, control }
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
@@ -289,6 +292,11 @@ impl VolumeSink {
             let end = if end.is_multiple_of(block) || all { end } else { end / block * block };
             if end <= from {
                 break;
+            }
+            // Asked before each piece: a host that has reserved the volume meanwhile relies on it.
+            if self.control.lost().is_some() {
+                let why = "the host lost the right to the volume while output was written";
+                return Err(SinkError::Stopped { outcome: Outcome::Cancelled, why, written: self.at - self.start });
             }
             let bytes = &self.pending[done..done + (end - from) as usize];
             write_at(&self.volume, from, bytes).map_err(|errno| self.failed(errno))?;
