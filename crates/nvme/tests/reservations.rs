@@ -4,12 +4,13 @@ mod support;
 
 use std::sync::Arc;
 
-use diskside_nvme::controller::{Access, BlockSize, Namespace, Operation, ReservedUse, Visibility};
+use diskside_nvme::controller::{Access, BlockSize, Namespace, Operation, ReservedUse, State, Visibility};
 use diskside_nvme::host::{AdminConfig, CommandError, Data, Event, HostIdentity, Submission};
 use diskside_nvme::wire::{
     AcquireAction, CopySourceEntry, DsmRange, HostBehavior, IdentifyController, IdentifyNamespace,
     IndependentNamespace, PersistChange, RegisterAction, ReleaseAction, ReservationNotice, ReservationPage,
-    ReservationRegistrant, ReservationStatus, ReservationType, Sqe, cns, feature, log_page, reservation_opcode,
+    ReservationRegistrant, ReservationStatus, ReservationType, Sqe, cns, feature, log_page, nvm_opcode,
+    reservation_opcode,
 };
 use diskside_nvme::{BufferSlice, Nqn, Status, Transmit};
 use support::pair::{Pair, SUBSYSTEM, Target, admin_config, bytes_of, namespace};
@@ -177,6 +178,7 @@ fn a_volume_that_is_reserved_is_no_source_of_a_copy() {
 fn posted(pair: &mut Pair, sqe: Sqe, len: u32) -> Vec<u8> {
     let data = match len {
         0 => Data::None,
+        len if sqe.opcode() == nvm_opcode::READ => Data::ReceiveBytes(len),
         len => Data::Send(BufferSlice::new(pair.memory.insert(vec![9; len as usize]), len)),
     };
     let io = &mut pair.io.as_mut().unwrap().0;
@@ -218,9 +220,8 @@ fn a_preempt_is_answered_when_the_writes_that_had_begun_are_over() {
         end.connection.handle_wake(now);
         assert_eq!(ended(&mut a), None, "its write has begun");
         let (_, end) = b.io.as_mut().unwrap();
-        let aborts = action == AcquireAction::PreemptAndAbort;
-        let cancelled = end.connection.poll_request().map(|request| (request.tag, request.operation));
-        assert_eq!(matches!(cancelled, Some((tag, Operation::Cancel)) if tag == write.tag), aborts);
+        let cancel = end.connection.poll_request().expect("what still waits there stops");
+        assert!(matches!(cancel.operation, Operation::Cancel) && cancel.tag == write.tag);
         let tag = write.tag;
         let done = b.target.media.carry_out(write, &mut b.target.memory, support::medium::Fault::None).unwrap();
         end.connection.complete(now, tag, done, &mut b.target.memory);
@@ -229,6 +230,59 @@ fn a_preempt_is_answered_when_the_writes_that_had_begun_are_over() {
         assert_eq!(report(&mut b), (3, 3, vec![A]));
         assert_eq!(conflicts(&mut b), WRITES);
     }
+}
+
+/// A host with a rate kept the host that fenced it off waiting for as long as its writes waited for their turn, and then they were carried
+/// out; its reads were carried out behind the writes of the new holder.
+#[test]
+fn commands_that_the_embedder_has_not_taken_are_refused() {
+    let (mut a, mut b) = two();
+    register(&mut a, 1);
+    register(&mut b, 2);
+    let now = b.now;
+    for (sqe, len) in [(Sqe::write(1, 3, 1), 512), (Sqe::read(1, 3, 1), 512), (Sqe::read(2, 3, 1), 512)] {
+        let bytes = posted(&mut b, sqe, len);
+        let (_, end) = b.io.as_mut().unwrap();
+        end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
+    }
+    let kind = ReservationType::ExclusiveAccess;
+    begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::Acquire, kind), keys(1, 0));
+    let (_, end) = b.io.as_mut().unwrap();
+    end.connection.handle_wake(now);
+    assert_eq!(ended(&mut a), Some(Status::SUCCESS));
+    let (_, end) = b.io.as_mut().unwrap();
+    let asked: Vec<_> = std::iter::from_fn(|| end.connection.poll_request()).collect();
+    let [given_back, other] = &asked[..] else { panic!("{asked:?}") };
+    let Operation::GiveBack(data) = given_back.operation else { panic!("{given_back:?}") };
+    b.target.memory.remove(data.buffer);
+    assert!(matches!(other.operation, Operation::Read { .. }) && other.nsid == 2);
+    assert_eq!([ended(&mut b), ended(&mut b)], [Some(CONFLICT); 2]);
+}
+
+/// A host whose Keep Alive had expired was not found, since its controller was gone, and its writes came behind the answer: the case for
+/// which clusters fence hosts off.
+#[test]
+fn a_preempt_waits_for_the_writes_of_a_host_whose_controller_is_gone() {
+    let (mut a, mut b) = two();
+    register(&mut a, 1);
+    register(&mut b, 2);
+    let bytes = posted(&mut b, Sqe::write(1, 3, 1), 512);
+    let now = b.now;
+    let (_, end) = b.io.as_mut().unwrap();
+    end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
+    let write = end.connection.poll_request().expect("the medium is asked");
+    b.admin_end.connection.handle_close(&mut b.target.memory);
+    let (_, end) = b.io.as_mut().unwrap();
+    end.connection.handle_wake(now);
+    assert_eq!(end.connection.state(), State::Closed);
+    let kind = ReservationType::WriteExclusive;
+    begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::Preempt, kind), keys(1, 2));
+    let (_, end) = b.io.as_mut().unwrap();
+    end.connection.handle_wake(now);
+    assert_eq!(ended(&mut a), None, "its write has begun");
+    drop(write);
+    b.io = None;
+    assert_eq!(ended(&mut a), Some(Status::SUCCESS));
 }
 
 #[test]

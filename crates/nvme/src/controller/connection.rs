@@ -22,7 +22,7 @@ use crate::transmit::Transmit;
 use crate::wire::Sqe;
 
 use super::config::Place;
-use super::fence::Fences;
+use super::fence::{FenceInbox, Fences};
 use super::namespaces::Namespaces;
 use super::request::{Request, Tag};
 use super::shared::{Controller, Counters};
@@ -124,6 +124,8 @@ pub(super) struct Link {
     pub(super) authentication: Option<Box<auth::Controller>>,
     /// The data that the embedder keeps for it, once it is let in.
     pub(super) place: Option<Place>,
+    /// Of an I/O queue of a controller, from before its snapshot of the namespaces on.
+    pub(super) fence_inbox: Option<Arc<FenceInbox>>,
 }
 
 impl Connection {

@@ -473,6 +473,8 @@ impl Connection {
             let concatenation = if queue_id == 0 { concatenation } else { Concatenation::Never };
             Box::new(auth::Controller::new(names, keys, accepted).concatenating(concatenation))
         });
+        let is_io = queue_id != 0 && !must_prove;
+        let fence_inbox = is_io.then(|| subsystem.add_fence_inbox(controller.host_id, self.waker.clone()));
         Ok(Link {
             queue_id,
             entries: sqsize + 1,
@@ -487,6 +489,7 @@ impl Connection {
             must_concatenate,
             authentication,
             place,
+            fence_inbox,
         })
     }
 

@@ -101,6 +101,21 @@ pub(super) fn check_other(namespaces: &Namespaces, nsid: u32) -> Result<(), Stat
     if namespaces.exclusion(nsid) == Exclusion::Nothing { Ok(()) } else { Err(CONFLICT) }
 }
 
+/// Whether a reservation excludes the host from a command that is complete.
+pub(super) fn is_excluded(sqe: &Sqe, operation: &Operation, namespaces: &Namespaces) -> bool {
+    let checked = match operation {
+        Operation::Cancel | Operation::GiveBack(_) | Operation::Authenticate(_) => Ok(()),
+        Operation::Other(other) if other.admin => Ok(()),
+        Operation::Other(_) => check_other(namespaces, sqe.nsid()),
+        Operation::Copy { sources, .. } => sources
+            .iter()
+            .try_for_each(|source| namespaces.exclusion(source.nsid).check(ReservedUse::Read))
+            .and_then(|()| namespaces.exclusion(sqe.nsid()).check(ReservedUse::Write)),
+        _ => namespaces.exclusion(sqe.nsid()).check(use_of(sqe.opcode())),
+    };
+    checked.is_err()
+}
+
 /// A command to a namespace of another command set, or with an opcode of a vendor.
 fn parse_other(
     sqe: &Sqe,

@@ -31,7 +31,7 @@ pub struct MediumId(pub u64);
 
 /// A command that is checked and complete (its data arrived) and that only the medium can answer.
 ///
-/// Each request except [`Operation::Cancel`] is answered exactly once by
+/// Each request except [`Operation::Cancel`] and [`Operation::GiveBack`] is answered exactly once by
 /// [`Connection::complete`](super::Connection::complete), in any order.
 #[derive(Debug)]
 pub struct Request {
@@ -138,6 +138,8 @@ pub enum Operation {
     Authenticate(Work),
     /// A command that this crate does not know, of a [`CommandSet`](super::CommandSet) that the embedder declared.
     Other(OtherCommand),
+    /// The buffer is the embedder's again, to release: its command was refused in the meantime. It is not answered.
+    GiveBack(BufferSlice),
     /// The host gave up on the command with this request's tag (Abort), or was preempted by another one that aborts it. A hint that is not answered: the
     /// command itself still is, with [`Status::COMMAND_ABORT_REQUESTED`] if it stopped early.
     Cancel,
@@ -154,19 +156,19 @@ impl Operation {
             Operation::WriteZeroes { range, .. } | Operation::Verify { range } => range.len,
             Operation::Copy { sources, .. } => sources.iter().map(|source| source.range.len).sum(),
             Operation::Other(other) => other.data.map_or(0, |data| data.len.into()),
-            Operation::Authenticate(_) | Operation::Cancel => 0,
+            Operation::Authenticate(_) | Operation::Cancel | Operation::GiveBack(_) => 0,
         }
     }
 
     /// Whether it is done whatever the host's rate: it ends something, or is before there is a host.
     pub fn is_prompt(&self) -> bool {
-        matches!(self, Operation::Authenticate(_) | Operation::Cancel)
+        matches!(self, Operation::Authenticate(_) | Operation::Cancel | Operation::GiveBack(_))
     }
 
     /// Data from the host that it carries.
     pub(super) fn data(&self) -> Option<BufferSlice> {
         match self {
-            Operation::Write { data, .. } | Operation::Compare { data, .. } => Some(*data),
+            Operation::Write { data, .. } | Operation::Compare { data, .. } | Operation::GiveBack(data) => Some(*data),
             Operation::Other(other) => other.data,
             _ => None,
         }

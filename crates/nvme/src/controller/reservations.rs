@@ -9,7 +9,7 @@ mod table;
 mod tests;
 
 pub use table::HostReservations;
-pub(super) use table::Reservations;
+pub(super) use table::{Change, Reservations};
 
 use zerocopy::IntoBytes;
 

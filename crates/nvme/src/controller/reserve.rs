@@ -1,6 +1,7 @@
 //! Commands about reservations: what must hold before they change one, and how they wait for commands of hosts that a reservation
 //! excludes from now on.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,7 +17,9 @@ use super::command::{Command, Io, Reservation, Transfer};
 use super::config::{Namespace, SubsystemConfig};
 use super::connection::Connection;
 use super::fence::Fence;
-use super::request::{Request, Tag};
+use super::io;
+use super::request::{Operation, Request, Tag};
+use super::reservations::CONFLICT;
 use super::slots::{Sink, Stage};
 
 /// Whether this is a command about reservations.
@@ -117,7 +120,7 @@ impl Connection {
             return Err(Status::HOST_IDENTIFIER_NOT_INITIALIZED.dnr());
         }
         let subsystem = &link.controller.subsystem;
-        let concerned = match reservation {
+        let change = match reservation {
             Reservation::Register { action, ignore_key } => {
                 let data = RegisterData::read_from_bytes(parameters).map_err(|_| Status::INTERNAL_ERROR)?;
                 let keys = (data.current_key.get(), data.new_key.get());
@@ -140,14 +143,14 @@ impl Connection {
             }
             Reservation::Report => return Ok(None),
         };
-        let mut others = concerned.iter().filter(|controller| controller.host_id != host).peekable();
-        if others.peek().is_none() {
+        let inboxes = subsystem.fence_inboxes(|other| *other != host && change.concerns(other));
+        if inboxes.is_empty() {
             return Ok(None);
         }
         let is_down = Arc::new(AtomicBool::new(false));
         let aborts = matches!(reservation, Reservation::Acquire { action: AcquireAction::PreemptAndAbort, .. });
         let fence = Arc::new(Fence::new(sqe.nsid(), aborts, &is_down, self.waker.clone()));
-        others.for_each(|controller| controller.put_up(&fence));
+        inboxes.iter().for_each(|inbox| inbox.put_up(&fence));
         // It falls with the last queue that holds it: here, if they have none.
         drop(fence);
         Ok(Some(is_down))
@@ -155,20 +158,47 @@ impl Connection {
 
     /// An I/O queue takes note of fences that others have put up. Its snapshot of the namespaces is as new as they are.
     pub(super) fn hold_fences(&mut self) {
-        let Some(link) = &self.link else { return };
-        for fence in link.controller.take_fences(link.queue_id) {
+        let Some(inbox) = self.link.as_ref().and_then(|link| link.fence_inbox.clone()) else { return };
+        for fence in inbox.take() {
+            self.refuse_excluded();
             let with_embedder = |slot: &u32| {
                 let command = self.slots.get(*slot);
                 command.stage == Stage::WithEmbedder && command.sqe.nsid() == fence.nsid
             };
             let all: Vec<u32> = self.slots.indices().filter(with_embedder).collect();
-            let writes = |slot: &&u32| matches!(&self.slots.get(**slot).command, Command::Io(io) if io.writes());
-            let begun: Vec<Tag> = all.iter().filter(writes).map(|slot| self.slots.tag(*slot)).collect();
-            if fence.aborts {
-                self.requests.extend(all.iter().map(|slot| Request::cancel(self.slots.tag(*slot), fence.nsid)));
+            let begun: Vec<Tag> = all
+                .iter()
+                .filter(|slot| self.slots.get(**slot).command.may_write())
+                .map(|slot| self.slots.tag(*slot))
+                .collect();
+            // What waits for memory, or is long, is not to keep others: it stops where it still can, before what waits for its rate.
+            let cancelled: Vec<Tag> =
+                if fence.aborts { all.iter().map(|slot| self.slots.tag(*slot)).collect() } else { begun.clone() };
+            for tag in cancelled {
+                self.requests.push_front(Request::cancel(tag, fence.nsid));
             }
             if !begun.is_empty() {
                 self.fences.held.push((fence, begun));
+            }
+        }
+    }
+
+    /// Commands that the embedder has not taken yet are as if they came now.
+    fn refuse_excluded(&mut self) {
+        let Some(link) = &self.link else { return };
+        let (mut kept, mut refused) = (VecDeque::new(), Vec::new());
+        for request in std::mem::take(&mut self.requests) {
+            let command = self.slots.tagged(request.tag).map(|slot| &self.slots.get(slot).sqe);
+            let is_excluded = command.is_some_and(|sqe| io::is_excluded(sqe, &request.operation, &link.namespaces));
+            if is_excluded { refused.push(request) } else { kept.push_back(request) }
+        }
+        self.requests = kept;
+        for request in refused {
+            if let Some(slot) = self.slots.tagged(request.tag) {
+                self.answer(slot, CONFLICT, 0);
+            }
+            if let Some(data) = request.operation.data() {
+                self.requests.push_front(Request { operation: Operation::GiveBack(data), ..request });
             }
         }
     }
@@ -193,12 +223,19 @@ impl Connection {
     }
 }
 
-impl Io {
-    /// Whether it changes blocks.
-    const fn writes(&self) -> bool {
-        matches!(
-            self,
-            Io::Write { .. } | Io::WriteZeroes { .. } | Io::DatasetManagement { deallocate: true } | Io::Copy { .. }
-        )
+impl Command {
+    /// Whether it may change blocks: nobody here knows what the embedder's commands do.
+    const fn may_write(&self) -> bool {
+        match self {
+            Self::Io(io) => matches!(
+                io,
+                Io::Write { .. }
+                    | Io::WriteZeroes { .. }
+                    | Io::DatasetManagement { deallocate: true }
+                    | Io::Copy { .. }
+            ),
+            Self::Other { admin, .. } => !*admin,
+            _ => false,
+        }
     }
 }

@@ -13,7 +13,6 @@ use crate::wire::{
 
 use super::config::{Access, ControllerInfo, Namespace, Visibility};
 use super::features::Features;
-use super::fence::Fence;
 use super::request::Tag;
 use super::subsystem::{Subsystem, lock};
 
@@ -88,7 +87,6 @@ struct Queue {
     waker: Waker,
     close: Arc<AtomicBool>,
     aborts: Vec<AbortOrder>,
-    fences: Vec<Arc<Fence>>,
 }
 
 /// The admin queue asks an I/O queue to end a command.
@@ -306,7 +304,7 @@ impl Controller {
         if state.queues.contains_key(&qid) {
             return false;
         }
-        state.queues.insert(qid, Queue { waker, close, aborts: Vec::new(), fences: Vec::new() });
+        state.queues.insert(qid, Queue { waker, close, aborts: Vec::new() });
         true
     }
 
@@ -348,19 +346,6 @@ impl Controller {
 
     pub(super) fn take_abort_answers(&self) -> Vec<(Tag, bool)> {
         std::mem::take(&mut lock(&self.state).abort_answers)
-    }
-
-    /// A reservation excludes the host from more than before: its queues hold a fence until they have taken note.
-    pub(super) fn put_up(&self, fence: &Arc<Fence>) {
-        for queue in lock(&self.state).queues.values_mut() {
-            queue.fences.push(Arc::clone(fence));
-            queue.waker.wake_by_ref();
-        }
-    }
-
-    /// The fences that queue `qid` has not taken note of.
-    pub(super) fn take_fences(&self, qid: u16) -> Vec<Arc<Fence>> {
-        lock(&self.state).queues.get_mut(&qid).map(|queue| std::mem::take(&mut queue.fences)).unwrap_or_default()
     }
 
     // -- features -----------------------------------------------------------------------------------------------------

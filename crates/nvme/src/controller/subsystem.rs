@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Waker;
 
 use crate::auth::{Accepted, Concatenation, HostKeys, Names, Policy};
 use crate::nqn::Nqn;
@@ -14,8 +15,9 @@ use super::config::{
     Access, AllVisible, AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, Place, SubsystemConfig,
     Visibility,
 };
+use super::fence::FenceInbox;
 use super::namespaces::Namespaces;
-use super::reservations::{Reservations, Reserved, Told};
+use super::reservations::{Change, Reservations, Reserved, Told};
 use super::shared::{Controller, Notice};
 
 /// All that a target serves.
@@ -168,6 +170,7 @@ pub struct Subsystem {
     epoch: AtomicU64,
     /// Locked behind the state, if both are.
     pub(super) reservations: Arc<Reservations>,
+    fence_inboxes: Mutex<Vec<Weak<FenceInbox>>>,
 }
 
 #[derive(Debug)]
@@ -250,7 +253,14 @@ impl Subsystem {
             retired: BTreeMap::new(),
             last_cntlid: 0,
         };
-        Self { config, parent, state: Mutex::new(state), epoch: AtomicU64::new(0), reservations: Arc::default() }
+        Self {
+            config,
+            parent,
+            state: Mutex::new(state),
+            epoch: AtomicU64::new(0),
+            reservations: Arc::default(),
+            fence_inboxes: Mutex::default(),
+        }
     }
 
     /// Its name.
@@ -393,13 +403,13 @@ impl Subsystem {
         self.reservations.set_watch(Box::new(watch));
     }
 
-    /// Changes the reservations of a namespace, and tells hosts. Returns the controllers whose hosts are excluded from more than
-    /// before or preempted: what they began may not be over.
+    /// Changes the reservations of a namespace, and tells hosts. Returns what changed: hosts that are excluded from more than before, or
+    /// preempted, may have begun what is not over.
     pub(super) fn change_reservations(
         &self,
         namespace: &Namespace,
         change: impl FnOnce(&mut Reserved) -> Result<Vec<Told>, Status>,
-    ) -> Result<Vec<Arc<Controller>>, Status> {
+    ) -> Result<Change, Status> {
         let nsid = namespace.nsid;
         let mut state = lock(&self.state);
         // It may have gone meanwhile, and its number may be another's.
@@ -421,7 +431,22 @@ impl Subsystem {
         if controllers.iter().any(|controller| change.restricts(&controller.host_id)) {
             self.reservations.tell_watch();
         }
-        Ok(controllers.into_iter().filter(|controller| change.concerns(&controller.host_id)).collect())
+        Ok(change)
+    }
+
+    /// Where fences are put up for an I/O queue of a host.
+    pub(super) fn add_fence_inbox(&self, host: [u8; 16], waker: Waker) -> Arc<FenceInbox> {
+        let inbox = Arc::new(FenceInbox::new(host, waker));
+        let mut inboxes = lock(&self.fence_inboxes);
+        inboxes.retain(|inbox| inbox.strong_count() > 0);
+        inboxes.push(Arc::downgrade(&inbox));
+        inbox
+    }
+
+    /// Those of the queues of some hosts.
+    pub(super) fn fence_inboxes(&self, of: impl Fn(&[u8; 16]) -> bool) -> Vec<Arc<FenceInbox>> {
+        let inboxes = lock(&self.fence_inboxes);
+        inboxes.iter().filter_map(Weak::upgrade).filter(|inbox| of(&inbox.host)).collect()
     }
 
     // -- for connections ----------------------------------------------------------------------------------------------

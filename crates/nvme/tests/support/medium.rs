@@ -105,6 +105,10 @@ impl Media {
                 Completion::failed(Status::INVALID_OPCODE.dnr())
             }
             Operation::Cancel => return None,
+            Operation::GiveBack(data) => {
+                memory.remove(data.buffer);
+                return None;
+            }
             operation => panic!("a request that this medium does not know: {operation:?}"),
         })
     }

@@ -100,6 +100,9 @@ impl Connection {
                 return;
             }
             Operation::Other(other) => return self.start_function(core, tag, other),
+            Operation::GiveBack(data) => {
+                return AccountMemory::new(&mut core.memory, &mut self.account).release(data.buffer);
+            }
             operation => operation,
         };
         if let Operation::Read { offset, len, .. } = operation
