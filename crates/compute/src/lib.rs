@@ -41,7 +41,7 @@ mod watch;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
@@ -69,6 +69,7 @@ use crate::environment::Environment;
 use crate::host::Host;
 use crate::hosts::Peers;
 use crate::limits::COMMANDS;
+use crate::schedule::clock::Timed;
 use crate::standard::Standard;
 use crate::statistics::log_pages;
 
@@ -76,6 +77,8 @@ use crate::statistics::log_pages;
 pub struct Compute {
     environment: Arc<Environment>,
     peers: Mutex<Peers<Association>>,
+    /// The clock is to look at all calls' reservations.
+    reservations_moved: AtomicBool,
     me: Weak<Self>,
 }
 
@@ -84,7 +87,8 @@ impl Compute {
     pub fn start(config: ComputeConfig, surroundings: Surroundings) -> io::Result<Arc<Self>> {
         let environment = Arc::new(Environment::new(config, surroundings)?);
         let peers = Mutex::new(Peers::new(Arc::clone(&environment.ledger), Arc::clone(&environment.quotas)));
-        Ok(Arc::new_cyclic(|me| Self { environment, peers, me: me.clone() }))
+        let reservations_moved = AtomicBool::new(false);
+        Ok(Arc::new_cyclic(|me| Self { environment, peers, reservations_moved, me: me.clone() }))
     }
 
     /// The command sets that the subsystem reports.
@@ -210,11 +214,20 @@ impl Compute {
         self.environment.is_ending.store(true, Ordering::Relaxed);
     }
 
-    /// Rights of hosts, reservations of volumes, or what is exported, have changed: ends calls that use what their hosts may not use any more, with the results
+    /// Rights of hosts, or what is exported, have changed: ends calls that use what their hosts may not use any more, with the results
     /// that nobody took yet.
     pub fn rights_changed(&self) {
         let all = self.peers().all();
         all.iter().for_each(Association::rights_changed);
+    }
+
+    /// The same of reservations. Never waits: a host that makes many changes has them looked at together, by the clock. Each piece
+    /// of output asks by itself.
+    pub fn reservations_changed(&self) {
+        if !self.reservations_moved.swap(true, Ordering::AcqRel) {
+            let me: Weak<dyn Timed> = self.me.clone();
+            self.environment.clock.arm(Instant::now(), CLOCK_ID, me);
+        }
     }
 
     /// Stops every call and waits for it.
@@ -228,6 +241,17 @@ impl Compute {
 
     fn peers(&self) -> MutexGuard<'_, Peers<Association>> {
         self.peers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Tells it apart from controllers, which the clock wakes, too.
+const CLOCK_ID: u64 = u64::MAX;
+
+impl Timed for Compute {
+    fn timed_out(self: Arc<Self>, _now: Instant) {
+        // First: what changes from here on is looked at again.
+        self.reservations_moved.store(false, Ordering::Release);
+        self.rights_changed();
     }
 }
 

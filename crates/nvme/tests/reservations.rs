@@ -399,6 +399,11 @@ fn hosts_are_told_as_far_as_they_want_and_the_pages_are_bounded() {
     assert_eq!(notice(&mut b), (0, 0, 0, 0));
     let clear = Sqe::reservation_release(1, ReleaseAction::Clear, ReservationType::WriteExclusive);
     send(&mut a, clear, &1_u64.to_le_bytes());
+    // A part that there is not is refused. It took the page away nevertheless. (It goes out with the next one, before B hears of the event
+    // and reads the page by itself.)
+    let sqe = Sqe::get_log_page(log_page::RESERVATION, 68, 64, 0, false);
+    let submission = Submission { sqe, data: Data::ReceiveBytes(64), user_data: 0, timeout: None };
+    b.admin.submit(b.now, submission, &mut b.memory).unwrap();
     assert_eq!(notice(&mut b), (1, ReservationNotice::ReservationPreempted as u8, 1, 0));
     assert_eq!(notice(&mut a), (0, 0, 0, 0), "its own doing");
 

@@ -28,6 +28,7 @@ use crate::call::plan::{
     MEMORY_NAME, Plan, PlannedSink, PlannedSource, chunk_len_of, codecs_of, part_of, range_of, split_of, tier_of,
 };
 use crate::call::result::{ResultOf, ResultWriter};
+use crate::call::rights::MayWrite;
 use crate::call::trailer::{self, micros};
 use crate::endpoint::Written;
 use crate::endpoint::files::{FilesByPath, Kept};
@@ -386,8 +387,8 @@ impl Job {
         for sink in &self.plan.sinks {
             sinks.push(match sink {
                 PlannedSink::Volume(volume, range, durable) => {
-                    let control = Arc::clone(&self.control);
-                    Sink::Volume(VolumeSink::new(Arc::clone(volume), range.start, range.end, *durable, control))
+                    let may_write = MayWrite::new(&self.control, &self.context);
+                    Sink::Volume(VolumeSink::new(Arc::clone(volume), range.start, range.end, *durable, may_write))
                 }
                 PlannedSink::Memory(memory, range) => {
                     let memory = Arc::clone(memory);
@@ -407,8 +408,8 @@ impl Job {
                     let layout = self.context.open_layout(*id, endpoint.generation)?;
                     let granted = self.context.rights.volume(&layout.volume().name);
                     let until = self.queued + self.plan.limits.deadline;
-                    let control = Arc::clone(&self.control);
-                    Sink::Layout(Box::new(LayoutSink::new(layout, granted, endpoint, control, until)?))
+                    let may_write = MayWrite::new(&self.control, &self.context);
+                    Sink::Layout(Box::new(LayoutSink::new(layout, granted, endpoint, may_write, until)?))
                 }
             });
         }

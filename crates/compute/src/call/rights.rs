@@ -29,6 +29,32 @@ impl Control {
     }
 }
 
+/// Asked by a sink before each piece that it writes to a volume: a host that has reserved the volume meanwhile, or lost the right to it,
+/// relies on it.
+#[derive(Debug)]
+pub(crate) struct MayWrite {
+    control: Arc<Control>,
+    context: Arc<CallContext>,
+}
+
+impl MayWrite {
+    pub(crate) fn new(control: &Arc<Control>, context: &Arc<CallContext>) -> Self {
+        Self { control: Arc::clone(control), context: Arc::clone(context) }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), &'static str> {
+        if self.control.check_rights(&self.context).is_some() {
+            return Err("the host lost the right to the volume while output was written");
+        }
+        Ok(())
+    }
+
+    /// Whether the call was stopped for any reason.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.control.cancel.is_cancelled()
+    }
+}
+
 impl Used {
     /// Why the host may not use it any more; `None`: it may.
     pub(crate) fn lost(&self, context: &CallContext) -> Option<Lost> {

@@ -4,14 +4,13 @@
 //! call is over. So nothing is written once the layout is revoked, the call is cancelled or its deadline has passed:
 //! each piece asks before. Nothing is allocated, and the file keeps its length.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use diskside_io::Errno;
 use diskside_rights::Access;
 use diskside_wire::function::{Endpoint, Outcome};
 
-use crate::call::control::Control;
+use crate::call::rights::MayWrite;
 use crate::endpoint::layouts::LayoutReader;
 use crate::endpoint::{HOLD_BYTES, SinkError, WRITE_BYTES, Written};
 use diskside_export::FileError;
@@ -21,7 +20,7 @@ use diskside_volume::blocking::{flush, write_at};
 #[derive(Debug)]
 pub(crate) struct LayoutSink {
     layout: LayoutReader,
-    control: Arc<Control>,
+    may_write: MayWrite,
     /// When the host stops waiting.
     until: Instant,
     start: u64,
@@ -43,7 +42,7 @@ impl LayoutSink {
         layout: LayoutReader,
         granted: Access,
         endpoint: &Endpoint,
-        control: Arc<Control>,
+        may_write: MayWrite,
         until: Instant,
     ) -> Result<Self, FileError> {
         if layout.volume().read_only {
@@ -57,7 +56,7 @@ impl LayoutSink {
         let range = layout.range(endpoint);
         let (start, end, durable) = (range.start, range.end, endpoint.durable);
         let (at, durable_to, flush_failed, pending) = (start, start, false, Vec::new());
-        Ok(Self { layout, control, until, start, end, durable, at, durable_to, flush_failed, pending })
+        Ok(Self { layout, may_write, until, start, end, durable, at, durable_to, flush_failed, pending })
     }
 
     pub(crate) fn room(&self) -> u64 {
@@ -90,7 +89,7 @@ impl LayoutSink {
         let block = u64::from(self.layout.volume().block_bytes);
         let mut done = 0;
         while done < self.pending.len() {
-            self.may_write()?;
+            self.check()?;
             let (physical, together) = self.layout.place(self.at).ok_or_else(|| self.no_place())?;
             let wanted = ((self.pending.len() - done) as u64).min(together);
             let end = (physical + wanted).min(physical / block * block + HOLD_BYTES as u64);
@@ -111,12 +110,13 @@ impl LayoutSink {
     }
 
     /// Asked before each piece: the host must be able to rely on it.
-    fn may_write(&self) -> Result<(), SinkError> {
+    fn check(&self) -> Result<(), SinkError> {
         let stopped = |outcome, why| Err(SinkError::Stopped { outcome, why, written: self.at - self.start });
         if self.layout.is_retired() {
             return stopped(Outcome::Stale, "the layout was replaced or revoked while output was written by it");
         }
-        if self.control.cancel.is_cancelled() {
+        self.may_write.check().or_else(|why| stopped(Outcome::Cancelled, why))?;
+        if self.may_write.is_cancelled() {
             return stopped(Outcome::Cancelled, "the call was cancelled while its output was written");
         }
         if Instant::now() >= self.until {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 
-use crate::call::control::Control;
+use crate::call::rights::MayWrite;
 use crate::endpoint::layout_sink::LayoutSink;
 use crate::endpoint::memory::MemorySink;
 use crate::endpoint::{HOLD_BYTES, SinkError, WRITE_BYTES, Written};
@@ -50,7 +50,7 @@ pub(crate) struct VolumeSink {
     durable_to: u64,
     flush_failed: bool,
     pending: Vec<u8>,
-    control: Arc<Control>,
+    may_write: MayWrite,
 }
 
 /// A file that is being written.
@@ -272,9 +272,9 @@ impl FileOut {
 
 impl VolumeSink {
     /// A sink of the range. With `durable` the output is on stable media when it is finished.
-    pub(crate) fn new(volume: Arc<Volume>, start: u64, end: u64, durable: bool, control: Arc<Control>) -> Self {
+    pub(crate) fn new(volume: Arc<Volume>, start: u64, end: u64, durable: bool, may_write: MayWrite) -> Self {
         let (at, durable_to, flush_failed, pending) = (start, start, false, Vec::new());
-        Self { volume, start, end, durable, at, durable_to, flush_failed, pending, control }
+        Self { volume, start, end, durable, at, durable_to, flush_failed, pending, may_write }
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<(), SinkError> {
@@ -293,11 +293,9 @@ impl VolumeSink {
             if end <= from {
                 break;
             }
-            // Asked before each piece: a host that has reserved the volume meanwhile relies on it.
-            if self.control.lost().is_some() {
-                let why = "the host lost the right to the volume while output was written";
-                return Err(SinkError::Stopped { outcome: Outcome::Cancelled, why, written: self.at - self.start });
-            }
+            let written = self.at - self.start;
+            let stopped = |why| SinkError::Stopped { outcome: Outcome::Cancelled, why, written };
+            self.may_write.check().map_err(stopped)?;
             let bytes = &self.pending[done..done + (end - from) as usize];
             write_at(&self.volume, from, bytes).map_err(|errno| self.failed(errno))?;
             done += bytes.len();

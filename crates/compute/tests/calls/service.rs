@@ -8,7 +8,7 @@ use diskside_engine::{Engine, ReadStream as _};
 use diskside_nvme::controller::{Completion, Operation, OtherCommand, Tag};
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::program_opcode;
-use diskside_nvme::{BufferSlice, Status};
+use diskside_nvme::{BufferSlice, Buffers as _, Status};
 use diskside_rights::HostQuota;
 use diskside_wire::function::{
     ClearSelect, FunctionCommand, FunctionKind, FunctionRequest, Outcome, Trailer, function_opcode,
@@ -294,6 +294,7 @@ impl World {
             let service = self.services.entry(association).or_insert_with(Service::new);
             match request.operation {
                 Operation::Cancel => service.abort(name),
+                Operation::GiveBack(data) => self.target.memory.release(data.buffer),
                 Operation::Other(OtherCommand { sqe, admin, data, .. }) => {
                     let range = |slice: BufferSlice| slice.offset as usize..(slice.offset + slice.len) as usize;
                     let data = data.map(|slice| take(&mut self.target.memory, slice.buffer, range(slice)));

@@ -124,7 +124,7 @@ pub(super) struct Link {
     pub(super) authentication: Option<Box<auth::Controller>>,
     /// The data that the embedder keeps for it, once it is let in.
     pub(super) place: Option<Place>,
-    /// Of an I/O queue of a controller, from before its snapshot of the namespaces on.
+    /// Where others put up fences, of an I/O queue; from before its snapshot of the namespaces on.
     pub(super) fence_inbox: Option<Arc<FenceInbox>>,
 }
 

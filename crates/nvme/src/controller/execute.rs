@@ -204,7 +204,8 @@ impl Connection {
                     return Err(Status::INVALID_FIELD.dnr());
                 }
                 let clear = !retain_event;
-                match logs::page(&self.subsystems, controller, (lid, csi, clear), self.config.local_address)? {
+                let taken = clear.then_some(offset);
+                match logs::page(&self.subsystems, controller, (lid, csi, taken), self.config.local_address)? {
                     logs::Answer::Embedder => Ok(Outcome::Embedder),
                     logs::Answer::Ours(page) => {
                         let (bytes, zeroes) = logs::part(&page, offset, len as usize)?;

@@ -8,8 +8,8 @@ use zerocopy::little_endian::U32;
 use crate::status::Status;
 use crate::wire::memory::{memory_log, reachability_page};
 use crate::wire::{
-    CSI_NVM, CommandEffects, DiscoveryHeader, EffectsLog, FirmwareSlotLog, SmartLog, admin_opcode, log_page,
-    nvm_opcode, reservation_opcode,
+    CSI_NVM, CommandEffects, DiscoveryHeader, EffectsLog, FirmwareSlotLog, ReservationPage, SmartLog, admin_opcode,
+    log_page, nvm_opcode, reservation_opcode,
 };
 
 use super::features;
@@ -29,12 +29,12 @@ pub(super) enum Answer {
     Embedder,
 }
 
-/// The whole page `lid`. `clear`: the host has seen it, and what it tells of is over. `local`: the address to which the host
-/// connected.
+/// The whole page `lid`. `clear`: the host takes the part from this offset, and what the page tells of is over. `local`: the address to
+/// which the host connected.
 pub(super) fn page(
     subsystems: &Subsystems,
     controller: &Controller,
-    (lid, csi, clear): (u8, u8, bool),
+    (lid, csi, clear): (u8, u8, Option<u64>),
     local: Option<IpAddr>,
 ) -> Result<Answer, Status> {
     let subsystem = &controller.subsystem;
@@ -46,6 +46,8 @@ pub(super) fn page(
             _ => Err(Status::INVALID_LOG_PAGE.dnr()),
         };
     }
+    // A part that there is not is refused, and takes nothing away.
+    let clears = |page_len| clear.is_some_and(|offset| start(page_len, offset).is_ok());
     let bytes = match lid {
         log_page::SUPPORTED_PAGES => supported_pages(controller),
         log_page::ERROR => errors(controller),
@@ -55,11 +57,11 @@ pub(super) fn page(
             pad(&mut revision, &subsystem.config.firmware);
             FirmwareSlotLog::new(revision).as_bytes().to_vec()
         }
-        log_page::CHANGED_NAMESPACES => changed(controller, clear),
+        log_page::CHANGED_NAMESPACES => changed(controller, clears(CHANGED_LEN)),
         log_page::EFFECTS => effects(controller, csi)?.as_bytes().to_vec(),
         log_page::FEATURES => supported_features(),
         log_page::MI_COMMANDS => vec![0; 4096],
-        log_page::RESERVATION => controller.reservation_page(clear).as_bytes().to_vec(),
+        log_page::RESERVATION => controller.reservation_page(clears(size_of::<ReservationPage>())).as_bytes().to_vec(),
         memory_log::REACHABILITY_GROUPS if subsystem.config.has_memory() => reachability_groups(controller),
         memory_log::REACHABILITY_ASSOCIATIONS if subsystem.config.has_memory() => reachability_associations(controller),
         _ if subsystem.config.command_sets.iter().any(|set| set.log_pages.contains(&lid)) => {
@@ -73,10 +75,14 @@ pub(super) fn page(
 /// The bytes that were asked for, and how many zeroes follow them: what lies behind the page's end reads as those (Base
 /// 5.1.12). A start behind it is an error.
 pub(super) fn part(page: &[u8], offset: u64, len: usize) -> Result<(&[u8], usize), Status> {
-    let from = usize::try_from(offset).ok().filter(|from| *from <= page.len() && from.is_multiple_of(4));
-    let from = from.ok_or(Status::INVALID_FIELD.dnr())?;
+    let from = start(page.len(), offset)?;
     let to = page.len().min(from + len);
     Ok((&page[from..to], len - (to - from)))
+}
+
+fn start(page_len: usize, offset: u64) -> Result<usize, Status> {
+    let from = usize::try_from(offset).ok().filter(|from| *from <= page_len && from.is_multiple_of(4));
+    from.ok_or(Status::INVALID_FIELD.dnr())
 }
 
 fn discovery(subsystems: &Subsystems, controller: &Controller, local: Option<IpAddr>) -> Vec<u8> {
@@ -110,9 +116,12 @@ fn smart(controller: &Controller) -> SmartLog {
     log
 }
 
+/// A list of 1024 namespaces.
+const CHANGED_LEN: usize = 4096;
+
 fn changed(controller: &Controller, clear: bool) -> Vec<u8> {
     let mut page: Vec<u8> = controller.changed_namespaces(clear).iter().flat_map(|nsid| nsid.to_le_bytes()).collect();
-    page.resize(4096, 0);
+    page.resize(CHANGED_LEN, 0);
     page
 }
 

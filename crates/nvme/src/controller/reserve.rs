@@ -171,7 +171,7 @@ impl Connection {
                 .filter(|slot| self.slots.get(**slot).command.may_write())
                 .map(|slot| self.slots.tag(*slot))
                 .collect();
-            // What waits for memory, or is long, is not to keep others: it stops where it still can, before what waits for its rate.
+            // Commands that wait for memory, or are long, are not to keep others: they stop where they still can, before those that wait for a rate.
             let cancelled: Vec<Tag> =
                 if fence.aborts { all.iter().map(|slot| self.slots.tag(*slot)).collect() } else { begun.clone() };
             for tag in cancelled {

@@ -1,14 +1,14 @@
 //! The namespaces and subsystems that a target serves, shared by all its connections.
 
+mod reserved;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::Waker;
 
 use crate::auth::{Accepted, Concatenation, HostKeys, Names, Policy};
 use crate::nqn::Nqn;
-use crate::status::Status;
 use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 
 use super::config::{
@@ -17,7 +17,7 @@ use super::config::{
 };
 use super::fence::FenceInbox;
 use super::namespaces::Namespaces;
-use super::reservations::{Change, Reservations, Reserved, Told};
+use super::reservations::Reservations;
 use super::shared::{Controller, Notice};
 
 /// All that a target serves.
@@ -393,60 +393,6 @@ impl Subsystem {
         let epoch = state.namespaces.epoch + 1;
         state.namespaces = Namespaces::of(epoch, by_nsid);
         self.epoch.store(epoch, Ordering::Release);
-    }
-
-    // -- reservations -------------------------------------------------------------------------------------------------
-
-    /// Sets what is called, on any thread and without a lock held, after a reservation excludes hosts that are connected from more
-    /// than before. Only once.
-    pub fn watch_reservations(&self, watch: impl Fn() + Send + Sync + 'static) {
-        self.reservations.set_watch(Box::new(watch));
-    }
-
-    /// Changes the reservations of a namespace, and tells hosts. Returns what changed: hosts that are excluded from more than before, or
-    /// preempted, may have begun what is not over.
-    pub(super) fn change_reservations(
-        &self,
-        namespace: &Namespace,
-        change: impl FnOnce(&mut Reserved) -> Result<Vec<Told>, Status>,
-    ) -> Result<Change, Status> {
-        let nsid = namespace.nsid;
-        let mut state = lock(&self.state);
-        // It may have gone meanwhile, and its number may be another's.
-        if state.namespaces.get(nsid).is_none_or(|now| now.uuid != namespace.uuid) {
-            return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
-        }
-        let change = self.reservations.change(nsid, change)?;
-        if change.moves_rights() {
-            let by_nsid = state.namespaces.by_nsid.clone();
-            self.renew(&mut state, by_nsid);
-        }
-        let controllers: Vec<Arc<Controller>> = state.controllers.values().cloned().collect();
-        drop(state);
-        for told in &change.told {
-            for controller in controllers.iter().filter(|controller| controller.host_id == told.host) {
-                controller.tell_reservation(nsid, told.notice);
-            }
-        }
-        if controllers.iter().any(|controller| change.restricts(&controller.host_id)) {
-            self.reservations.tell_watch();
-        }
-        Ok(change)
-    }
-
-    /// Where fences are put up for an I/O queue of a host.
-    pub(super) fn add_fence_inbox(&self, host: [u8; 16], waker: Waker) -> Arc<FenceInbox> {
-        let inbox = Arc::new(FenceInbox::new(host, waker));
-        let mut inboxes = lock(&self.fence_inboxes);
-        inboxes.retain(|inbox| inbox.strong_count() > 0);
-        inboxes.push(Arc::downgrade(&inbox));
-        inbox
-    }
-
-    /// Those of the queues of some hosts.
-    pub(super) fn fence_inboxes(&self, of: impl Fn(&[u8; 16]) -> bool) -> Vec<Arc<FenceInbox>> {
-        let inboxes = lock(&self.fence_inboxes);
-        inboxes.iter().filter_map(Weak::upgrade).filter(|inbox| of(&inbox.host)).collect()
     }
 
     // -- for connections ----------------------------------------------------------------------------------------------

@@ -336,7 +336,9 @@ impl World {
     fn take_requests(&mut self, index: usize) {
         let link = &mut self.links[index];
         while let Some(request) = link.controller.poll_request() {
-            if matches!(request.operation, Operation::Cancel) {
+            if let Operation::GiveBack(_) = request.operation {
+                forget(&request, &mut self.target.memory);
+            } else if matches!(request.operation, Operation::Cancel) {
                 let at = link.requests.iter().position(|pending| pending.tag == request.tag);
                 if let Some(at) = at.filter(|_| self.rng.chance(50)) {
                     let pending = link.requests.swap_remove(at);
@@ -564,7 +566,9 @@ impl World {
 
 /// Drops a request that the medium will not carry out.
 fn forget(request: &Request, memory: &mut Memory) {
-    if let Operation::Write { data, .. } | Operation::Compare { data, .. } = &request.operation {
+    if let Operation::Write { data, .. } | Operation::Compare { data, .. } | Operation::GiveBack(data) =
+        &request.operation
+    {
         memory.release(data.buffer);
     }
 }

@@ -231,7 +231,7 @@ impl Opened {
             let watches = Arc::downgrade(&compute);
             subsystem.watch_reservations(move || {
                 if let Some(compute) = watches.upgrade() {
-                    compute.rights_changed();
+                    compute.reservations_changed();
                 }
             });
             Some(compute)

@@ -1,7 +1,7 @@
 //! Two hosts and a volume that one of them has reserved: the other gets at it by no way that there is.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::client::{COMPUTE, Client, Received, VOLUME, locally, start};
 use crate::common::{Answer, builder, pattern};
@@ -218,30 +218,35 @@ fn a_call_that_runs_ends_when_its_volume_is_reserved() {
 #[test]
 fn a_function_that_writes_stops_between_two_pieces() {
     const SLOW: u32 = 3;
+    const LEN: u64 = 16 << 20;
     const PIECE_BLOCKS: u64 = 64;
+    const PIECES: u64 = LEN / (PIECE_BLOCKS * 4096);
     let plan = FaultPlan { delay_ppm: 1_000_000, delay_max: Duration::from_millis(200), ..FaultPlan::default() };
-    let medium = FaultyMedium::new(Arc::new(MemoryMedium::new(4 << 20, false).unwrap()), 4096, plan);
+    let medium = FaultyMedium::new(Arc::new(MemoryMedium::new(LEN, false).unwrap()), 4096, plan);
     let slow = VolumeSpec { nsid: Some(SLOW), ..VolumeSpec::new("slow", "kept").writable() };
-    let data = VolumeSpec { nsid: Some(VOLUME), ..VolumeSpec::new("data", "mem:4MiB").writable() };
+    let data = VolumeSpec { nsid: Some(VOLUME), ..VolumeSpec::new("data", "mem:16MiB").writable() };
     let running = start(builder().reactors(2).volume(data).medium(slow, Arc::new(medium)));
     let mut holder = Client::connect_as(&running, HOLDER);
     let mut other = Client::connect_as(&running, OTHER).with_programs();
-    holder.fill(&vec![7; 4 << 20]);
+    holder.fill(&vec![7; LEN as usize]);
     let mut is_there = |piece: &u64| holder.queue.read(SLOW, piece * PIECE_BLOCKS, 1).ok()[0] == 7;
     let whole = |nsid| Endpoint::whole(EndpointKind::Volume(nsid));
     let tag = other.tag();
     other.send(tag, &FunctionRequest { chunk_len: 4 << 20, ..copies(whole(VOLUME), Some(whole(SLOW))) }).ok();
-    while !is_there(&0) {}
+    let begun = Instant::now();
+    while !is_there(&0) {
+        assert!(begun.elapsed() < Duration::from_secs(60), "nothing is written");
+    }
     let mut fencer = Client::connect_as(&running, HOLDER);
     let register = Sqe::reservation_register(SLOW, RegisterAction::Register, false, PersistChange::Keep);
     fencer.queue.command(register, Some([0, KEY].as_bytes()), 0).ok();
     let acquire = Sqe::reservation_acquire(SLOW, AcquireAction::Acquire, ReservationType::WriteExclusive);
     fencer.queue.command(acquire, Some([KEY, 0].as_bytes()), 0).ok();
-    let before = (0..16).take_while(&mut is_there).count();
+    let before = (0..PIECES).take_while(&mut is_there).count();
     let (_, trailer) = other.finish(tag);
     assert_eq!((trailer.outcome, trailer.returned), (Outcome::Media, -13), "{}", trailer.message);
-    let after = (0..16).take_while(&mut is_there).count();
-    assert!(after <= before + 1 && after < 16, "{before} pieces were written, and {after} are");
+    let after = (0..PIECES).take_while(&mut is_there).count();
+    assert!(after <= before + 1 && after < PIECES as usize, "{before} pieces were written, and {after} are");
 }
 
 /// A host inside the server's process has all rights that grants give; it is kept off like any other.
