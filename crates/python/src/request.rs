@@ -38,7 +38,7 @@ pub(crate) enum Output {
 #[pyclass(frozen)]
 pub(crate) struct Request {
     shared: Here<Arc<Shared>>,
-    cancel: Option<CancelToken>,
+    cancel: Option<Here<CancelToken>>,
     progress: Option<Arc<AtomicU64>>,
 }
 
@@ -71,7 +71,7 @@ impl Request {
         F: Future<Output = Result<diskside::session::Ran, SessionError>> + Send + 'static,
     {
         let shared = Shared::begin(async move { Ok(Output::Ran(Box::new(work.await?))) });
-        Self { shared: Here::new(shared), cancel: Some(cancel), progress }
+        Self { shared: Here::new(shared), cancel: Some(Here::new(cancel)), progress }
     }
 
     /// Waits with Python's lock released. Whether it has ended.
@@ -124,9 +124,10 @@ impl Request {
         }
     }
 
-    /// Asks that it be stopped. What only reads or writes ends by itself.
+    /// Asks that it be stopped. Requests that only read or write end by themselves; of another process there is nothing to stop here, and those who
+    /// had the token's locks are not there to give them back.
     fn cancel(&self) {
-        if let Some(token) = &self.cancel {
+        if let Some(Ok(token)) = self.cancel.as_ref().map(Here::get) {
             token.cancel();
         }
     }

@@ -24,7 +24,7 @@ const PIECES: usize = 4;
 /// A scan under way. Its result is an Arrow IPC stream, in pieces that mean nothing.
 #[pyclass(frozen)]
 pub(crate) struct Scan {
-    cancel: CancelToken,
+    cancel: Here<CancelToken>,
     state: Here<Mutex<State>>,
 }
 
@@ -172,7 +172,17 @@ impl Scan {
             drop(sender.send(Piece::End(scan().map(Box::new))));
         };
         std::thread::Builder::new().name("diskside-scan".into()).spawn(work).map_err(Failure::environment)?;
-        Ok(Self { cancel, state: Here::new(Mutex::new(State { incoming: Some(incoming), scanned: None })) })
+        Ok(Self {
+            cancel: Here::new(cancel),
+            state: Here::new(Mutex::new(State { incoming: Some(incoming), scanned: None })),
+        })
+    }
+
+    /// Of another process there is nothing to stop here.
+    fn stop(&self) {
+        if let Ok(cancel) = self.cancel.get() {
+            cancel.cancel();
+        }
     }
 
     fn lock(&self) -> Result<MutexGuard<'_, State>, Failure> {
@@ -231,8 +241,7 @@ impl Scan {
 
     /// Stops it; what it still had to give is gone.
     fn close(&self, py: Python<'_>) {
-        self.cancel.cancel();
-        // Of another process there is nothing to stop here.
+        self.stop();
         py.detach(|| self.lock().map(|mut state| state.incoming = None).unwrap_or_default());
     }
 
@@ -266,6 +275,6 @@ impl Scan {
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        self.cancel.cancel();
+        self.stop();
     }
 }
