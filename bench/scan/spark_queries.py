@@ -39,7 +39,7 @@ def main():
         # Rows that are equal in what they are sorted by come in any order.
         if sorted(map(str, rows["auto"])) != sorted(map(str, rows["host"])):
             sys.exit(f"{name} has different rows: {rows}")
-        found[name] = {"ways": ways, "rows": rows["auto"]}
+        found[name] = {"ways": ways, "rows": rows["auto"], "lineitem_bytes": of_lineitem(session, tables["auto"], text)}
         print(name, {way: [round(seconds, 2) for seconds, _ in runs] for way, runs in ways.items()}, file=sys.stderr)
     print(json.dumps(found))
     session.stop()
@@ -64,6 +64,26 @@ def run(session, text, device):
     rows = session.sql(text).collect()
     seconds = time.monotonic() - began
     return seconds, received(device) - before, [[value(of) for of in row] for row in rows]
+
+
+def of_lineitem(session, tables, text):
+    """Bytes that servers sent for the scans of the largest table, as Spark's own metrics have them."""
+    for table, frame in tables.items():
+        frame.createOrReplaceTempView(table)
+    session.sql(text).collect()
+    session.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    store = session._jsparkSession.sharedState().statusStore()
+    executions = store.executionsList()
+    query = executions.apply(executions.size() - 1).executionId()
+    values, nodes = store.executionMetrics(query), store.planGraph(query).allNodes()
+    sent = {}
+    for node in (nodes.apply(at) for at in range(nodes.size())):
+        if "lineitem" not in node.desc():
+            continue
+        for metric in (node.metrics().apply(at) for at in range(node.metrics().size())):
+            if metric.name() == "bytes that servers sent" and values.contains(metric.accumulatorId()):
+                sent[metric.accumulatorId()] = int(values.apply(metric.accumulatorId()).replace(",", ""))
+    return sum(sent.values())
 
 
 def received(device):
