@@ -29,6 +29,7 @@ mod error;
 mod file;
 mod file_io;
 mod first_line;
+mod footers;
 mod function;
 mod kernel;
 mod learnt;
@@ -76,6 +77,7 @@ use diskside_host::{ConnectOptions, Connection, Url};
 use diskside_io::instance::{InstanceConfig, Instances};
 use diskside_sbpf::image::Kind;
 use diskside_wire::function::StateName;
+use footers::Footers;
 use learnt::LearntFiles;
 use link::Link;
 use memo::Memo;
@@ -97,6 +99,8 @@ pub struct SessionOptions {
     pub connect: ConnectOptions,
     /// Bytes of files of exports that are kept; 0: none.
     pub cache_len_bytes: u64,
+    /// Bytes of footers, Bloom filters and indexes of files of exports that are kept for further scans on this machine; 0: none.
+    pub footers_len_bytes: u64,
     /// How [`Where::Auto`] chooses a side.
     pub policy: Policy,
     /// Where what was learnt of functions at targets is kept for the next session
@@ -115,6 +119,7 @@ impl Default for SessionOptions {
         Self {
             connect: ConnectOptions::default(),
             cache_len_bytes: 256 << 20,
+            footers_len_bytes: 64 << 20,
             policy: Policy::default(),
             learnt_directory: None,
             mounted_volumes: Vec::new(),
@@ -135,6 +140,7 @@ struct Inner {
     options: SessionOptions,
     engine: Arc<Engine>,
     cache: Arc<BlockCache>,
+    footers: Footers,
     short_files: ShortFiles,
     links: Arc<Memo<String, Arc<Link>>>,
     copies: CopySets,
@@ -158,6 +164,7 @@ impl Session {
         let inner = Inner {
             engine: Arc::new(Engine::new(crate::helpers()).with_llvm_if_found()),
             cache: Arc::new(BlockCache::new(options.cache_len_bytes)),
+            footers: Footers::new(options.footers_len_bytes),
             short_files: ShortFiles::default(),
             copies: CopySets::new(&options.connect, &links),
             links,
@@ -326,10 +333,10 @@ impl Session {
         self.lock_dispatcher().view(file.pair(function))
     }
 
-    /// Bytes of files of exports that are kept now.
+    /// Bytes of files of exports that are kept now, those of footers among them.
     #[must_use]
     pub fn cached_bytes(&self) -> u64 {
-        self.inner.cache.len_bytes()
+        self.inner.cache.len_bytes() + self.inner.footers.len_bytes()
     }
 
     /// Writes what was learnt of functions at targets for the next session that has the same
@@ -344,6 +351,7 @@ impl Session {
     /// Forgets all bytes of files of exports that are kept.
     pub fn drop_cache(&self) {
         self.inner.cache.clear();
+        self.inner.footers.clear();
     }
 
     /// The functions of the target that a URL names.

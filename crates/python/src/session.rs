@@ -36,7 +36,7 @@ type Info = (&'static str, u64, f64, u64, u32);
 impl Session {
     #[new]
     fn new(
-        cache: u64,
+        cache: [u64; 2],
         policy: Option<&str>,
         learnt_directory: Option<PathBuf>,
         volumes: Vec<String>,
@@ -46,7 +46,7 @@ impl Session {
     ) -> PyResult<Self> {
         let wrong = |what: &str, why: &dyn std::fmt::Display| Failure::usage(format!("{what}: {why}"));
         let mut options = SessionOptions::from_environment().map_err(Failure::usage)?;
-        options.cache_len_bytes = cache;
+        [options.cache_len_bytes, options.footers_len_bytes] = cache;
         options.learnt_directory = learnt_directory;
         if let Some(policy) = policy {
             options.policy = policy.parse().map_err(|error| wrong("policy", &error))?;

@@ -83,6 +83,9 @@ def test_functions_and_scans_run_beside_the_bucket(url: str) -> None:
         assert diskside.run("grep_count", f"{url}/2026/*.log", pattern="ERROR", place=place)["rows"] == sum(range(20))
     scan = diskside.scan(f"{url}/table.parquet", aggregate={"rows": "count(*)"}, where="day >= 990", place="device")
     assert scan.pandas()["rows"].tolist() == [10]
+    read_first = scan.report["read_bytes"]
+    # Its footer was kept at the server.
+    assert scan.pandas()["rows"].tolist() == [10] and scan.report["read_bytes"] == scan.report["needed_bytes"] < read_first
 
 
 def test_nothing_is_written(url: str) -> None:

@@ -40,7 +40,7 @@ pub(crate) struct ArrowFile {
 impl ArrowFile {
     /// Whether it is a file, not a stream.
     pub(crate) fn is_one(input: &mut Input) -> Result<bool, Failure> {
-        Ok(&input.read(0..input.len().min(MAGIC.len() as u64))?[..] == MAGIC)
+        Ok(&input.read_metadata(0..input.len().min(MAGIC.len() as u64))?[..] == MAGIC)
     }
 
     pub(crate) fn open(input: &mut Input) -> Result<Self, Failure> {
@@ -48,7 +48,7 @@ impl ArrowFile {
         if len < START_LEN + END_LEN {
             return Err(input.failure(FailureKind::File, "it is too short to be an Arrow file"));
         }
-        let tail = input.read(len.saturating_sub(TAIL_LEN)..len)?;
+        let tail = input.read_metadata(len.saturating_sub(TAIL_LEN)..len)?;
         let (rest, end) = tail.split_at(tail.len() - END_LEN as usize);
         let told = |what: &dyn std::fmt::Display| {
             input.failure(FailureKind::File, format!("its footer is damaged, or it was not written to its end: {what}"))
@@ -60,7 +60,7 @@ impl ArrowFile {
         let footer_start = len - END_LEN - footer_len;
         let footer = match (rest.len() as u64).checked_sub(footer_len) {
             Some(start) => tail.slice(start as usize..rest.len()),
-            None => input.read(footer_start..len - END_LEN)?,
+            None => input.read_metadata(footer_start..len - END_LEN)?,
         };
         let told =
             |what: &dyn std::fmt::Display| input.failure(FailureKind::File, format!("its footer is damaged: {what}"));
@@ -166,7 +166,7 @@ impl ArrowStream {
             return Err(input.failure(FailureKind::Unsupported, told));
         }
         // It looks at a message once there is a byte behind it.
-        let mut bytes = Buffer::from(input.read(0..schema_end + 1)?);
+        let mut bytes = Buffer::from(input.read_metadata(0..schema_end + 1)?);
         let told =
             |what: &dyn std::fmt::Display| input.failure(FailureKind::File, format!("its schema is damaged: {what}"));
         let mut decoder = StreamDecoder::new();
@@ -181,7 +181,7 @@ impl ArrowStream {
 
 /// The end of the message with which a stream begins, a schema, which has no body.
 fn first_message_end(input: &mut Input) -> Result<u64, Failure> {
-    let head = input.read(0..input.len().min(2 * PREFIX_LEN))?;
+    let head = input.read_metadata(0..input.len().min(2 * PREFIX_LEN))?;
     let number = |at: usize| head.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_le_bytes);
     // Old streams have no mark before the length.
     Ok(match (number(0), number(4)) {

@@ -33,7 +33,7 @@ fn recognised(input: &mut Input) -> Result<Format, Failure> {
     if compressed.iter().any(|extension| name.ends_with(extension)) {
         return Err(input.failure(FailureKind::Unsupported, "it is compressed as a whole, which a scan does not read"));
     }
-    let first = input.read(0..input.len().min(8))?;
+    let first = input.read_metadata(0..input.len().min(8))?;
     Ok(match &first[..] {
         [b'A', b'R', b'R', b'O', b'W', b'1', ..] | [0xff, 0xff, 0xff, 0xff, ..] => Format::Arrow,
         _ => Format::Parquet,

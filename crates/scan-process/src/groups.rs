@@ -69,7 +69,7 @@ impl Choice<'_> {
                 && (group as u64).checked_sub(part.first.into()).is_some_and(|at| at < part.count.into())
             {
                 for lookup in file.lookups(group, self.needed, filter) {
-                    let fetching = input.begin(vec![lookup.range.clone()])?;
+                    let fetching = input.begin_metadata(vec![lookup.range.clone()])?;
                     reading.push((group, lookup, fetching));
                 }
             }
@@ -98,7 +98,7 @@ impl Choice<'_> {
                 break;
             }
             if !ranges.is_empty() {
-                reading.push((group, input.begin(ranges)?));
+                reading.push((group, input.begin_metadata(ranges)?));
             }
         }
         let mut indexes = Vec::with_capacity(reading.len());

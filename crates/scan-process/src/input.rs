@@ -1,7 +1,7 @@
 //! The bytes of the file: read by descriptor, or asked for and awaited.
 
 use bytes::Bytes;
-use diskside_scan::{Failure, FailureKind, Frame, READ_LEN_MAX, ReadsBy, Start, To};
+use diskside_scan::{Failure, FailureKind, Frame, READ_LEN_MAX, ReadOf, ReadsBy, Start, To};
 use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::reader::{ChunkReader, Length};
 use rustix::buffer::spare_capacity;
@@ -24,7 +24,7 @@ pub(crate) struct Input {
     read_len: u64,
     file: Option<Stderr>,
     /// Reads that were begun: first those that were asked for, then those that will be.
-    begun: VecDeque<Range<u64>>,
+    begun: VecDeque<(Range<u64>, ReadOf)>,
     asked: usize,
     /// Answers that came before they were waited for.
     early: RefCell<VecDeque<Frame>>,
@@ -85,11 +85,20 @@ impl Input {
         Failure { kind, message: format!("{}: {what}", self.name) }
     }
 
-    /// Begins to read ranges.
+    /// Begins to read ranges that have rows.
     ///
     /// # Errors
     /// One is not in the file.
-    pub(crate) fn begin(&mut self, mut ranges: Vec<Range<u64>>) -> Result<Fetching, Failure> {
+    pub(crate) fn begin(&mut self, ranges: Vec<Range<u64>>) -> Result<Fetching, Failure> {
+        self.begin_of(ranges, ReadOf::Rows)
+    }
+
+    /// The same of what tells where rows are and which.
+    pub(crate) fn begin_metadata(&mut self, ranges: Vec<Range<u64>>) -> Result<Fetching, Failure> {
+        self.begin_of(ranges, ReadOf::Metadata)
+    }
+
+    fn begin_of(&mut self, mut ranges: Vec<Range<u64>>, of: ReadOf) -> Result<Fetching, Failure> {
         if let Some(range) = ranges.iter().find(|range| range.start > range.end || range.end > self.len) {
             let told = format!("bytes {} to {} are not in it: it has {}", range.start, range.end, self.len);
             return Err(self.failure(FailureKind::File, told));
@@ -108,7 +117,7 @@ impl Input {
             }
         }
         if self.file.is_none() {
-            self.begun.extend(joined.iter().flat_map(pieces));
+            self.begun.extend(joined.iter().flat_map(pieces).map(|piece| (piece, of)));
             self.ask()?;
         }
         Ok(Fetching(joined))
@@ -143,7 +152,13 @@ impl Input {
         self.has_waited.take()
     }
 
-    /// Reads one range.
+    /// Reads one range of what tells where rows are and which.
+    pub(crate) fn read_metadata(&mut self, range: Range<u64>) -> Result<Bytes, Failure> {
+        let fetching = self.begin_metadata(vec![range])?;
+        Ok(self.finish(fetching)?.first())
+    }
+
+    /// Reads one range that has rows.
     pub(crate) fn read(&mut self, range: Range<u64>) -> Result<Bytes, Failure> {
         let fetching = self.begin(vec![range])?;
         Ok(self.finish(fetching)?.first())
@@ -164,8 +179,8 @@ impl Input {
     /// Asks for as much at one time as it may.
     fn ask(&mut self) -> Result<(), Failure> {
         while self.asked < ASKED_MAX.min(self.begun.len()) {
-            let range = &self.begun[self.asked];
-            let frame = Frame::Read { offset: range.start, len: (range.end - range.start) as u32 };
+            let (range, of) = &self.begun[self.asked];
+            let frame = Frame::Read { offset: range.start, len: (range.end - range.start) as u32, of: *of };
             let mut out = std::io::stdout().lock();
             let sent = frame.write(&mut out).and_then(|()| out.flush());
             sent.map_err(|error| self.failure(FailureKind::Reading, error))?;

@@ -48,7 +48,7 @@ impl ParquetFile {
         if len < 4 + END_LEN {
             return Err(damaged(input, "it is too short to be a Parquet file"));
         }
-        let tail = input.read(len.saturating_sub(TAIL_LEN)..len)?;
+        let tail = input.read_metadata(len.saturating_sub(TAIL_LEN)..len)?;
         let (footer_len, magic) = tail[tail.len() - END_LEN as usize..].split_at(4);
         match magic {
             b"PAR1" => {}
@@ -70,7 +70,7 @@ impl ParquetFile {
         let tail_start = len - tail.len() as u64;
         let footer = match start >= tail_start {
             true => tail.slice((start - tail_start) as usize..tail.len() - END_LEN as usize),
-            false => input.read(start..len - END_LEN)?,
+            false => input.read_metadata(start..len - END_LEN)?,
         };
         let told = |error: parquet::errors::ParquetError| damaged(input, &format!("its footer is damaged: {error}"));
         let pages = Arc::new(Pages::default());

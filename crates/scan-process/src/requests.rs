@@ -1,6 +1,6 @@
 //! Scans of single files that the parent is asked for, and their results as they come.
 
-use diskside_scan::{Failure, FailureKind, Frame, PLAN_LEN_MAX, Plan, To};
+use diskside_scan::{Failure, FailureKind, Frame, PLAN_LEN_MAX, Plan, ReadOf, To};
 use std::io::{self, Read, Write as _};
 
 /// Bytes of a result that are asked for at a time.
@@ -51,7 +51,8 @@ impl Answer {
     }
 
     fn next(&mut self) -> Result<(), Failure> {
-        write(&Frame::Read { offset: self.number, len: PIECE_LEN }).map_err(|error| unheard(&error))?;
+        let read = Frame::Read { offset: self.number, len: PIECE_LEN, of: ReadOf::Rows };
+        write(&read).map_err(|error| unheard(&error))?;
         let frame = Frame::read(&mut io::stdin().lock(), To::Child).map_err(|error| unheard(&error))?;
         (self.piece, self.at) = match frame {
             Frame::Bytes(bytes) => (bytes, 0),

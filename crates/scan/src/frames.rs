@@ -56,6 +56,8 @@ pub enum Frame {
         offset: u64,
         /// How many.
         len: u32,
+        /// What they are.
+        of: ReadOf,
     },
     /// To the parent: it is in this row group and asks whether to continue.
     Turn {
@@ -76,6 +78,15 @@ pub enum Frame {
     Done(Report),
     /// To the parent: there will be no more.
     Failed(Failure),
+}
+
+/// What a read brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOf {
+    /// Rows.
+    Rows,
+    /// Footers, Bloom filters, indexes of pages: short, and read again by scans of other rows, so that a parent may keep them.
+    Metadata,
 }
 
 /// How the child reads the file.
@@ -215,7 +226,9 @@ impl Frame {
             Self::NotRead(message) => (NOT_READ, cut(message).into()),
             Self::Granted { threads } => (GRANTED, threads.to_le_bytes().into()),
             Self::Output(bytes) => return write_long(to, OUTPUT, bytes),
-            Self::Read { offset, len } => (READ, [&offset.to_le_bytes()[..], &len.to_le_bytes()].concat()),
+            Self::Read { offset, len, of } => {
+                (READ, [&offset.to_le_bytes()[..], &len.to_le_bytes(), &[u8::from(*of == ReadOf::Metadata)]].concat())
+            }
             Self::Turn { row_group } => (TURN, row_group.to_le_bytes().into()),
             Self::Scan { file, plan } => (SCAN, [&file.to_le_bytes()[..], plan].concat()),
             Self::Waits => (WAITS, Vec::new()),
@@ -250,7 +263,7 @@ impl Frame {
             NOT_READ => (To::Child, MESSAGE_LEN_MAX),
             GRANTED => (To::Child, 4),
             OUTPUT => (To::Parent, OUTPUT_LEN_MAX),
-            READ => (To::Parent, 12),
+            READ => (To::Parent, 13),
             TURN => (To::Parent, 4),
             SCAN => (To::Parent, 4 + crate::PLAN_LEN_MAX),
             WAITS => (To::Parent, 0),
@@ -282,8 +295,14 @@ impl Frame {
             GRANTED => Self::Granted { threads: u32::from_le_bytes(body.try_into().ok()?) },
             OUTPUT => Self::Output(body),
             READ => {
-                let (offset, len) = body.split_first_chunk()?;
-                Self::Read { offset: u64::from_le_bytes(*offset), len: u32::from_le_bytes(len.try_into().ok()?) }
+                let (offset, rest) = body.split_first_chunk()?;
+                let (len, of) = rest.split_first_chunk()?;
+                let of = match of {
+                    [0] => ReadOf::Rows,
+                    [1] => ReadOf::Metadata,
+                    _ => return None,
+                };
+                Self::Read { offset: u64::from_le_bytes(*offset), len: u32::from_le_bytes(*len), of }
             }
             TURN => Self::Turn { row_group: u32::from_le_bytes(body.try_into().ok()?) },
             SCAN => {
@@ -501,7 +520,8 @@ mod tests {
             (To::Child, Frame::NotRead("gone".into())),
             (To::Child, Frame::Granted { threads: 3 }),
             (To::Parent, Frame::Output(vec![])),
-            (To::Parent, Frame::Read { offset: 3, len: 4 }),
+            (To::Parent, Frame::Read { offset: 3, len: 4, of: ReadOf::Rows }),
+            (To::Parent, Frame::Read { offset: 3, len: 4, of: ReadOf::Metadata }),
             (To::Parent, Frame::Turn { row_group: 6 }),
             (To::Parent, Frame::Scan { file: 5, plan: vec![8; 40] }),
             (To::Parent, Frame::Waits),

@@ -31,7 +31,8 @@ mod to_child;
 
 pub use bytes::{PLAN_LEN_MAX, PlanError, UNKNOWN_VERSION, function_of};
 pub use frames::{
-    Failure, FailureKind, Frame, FrameError, OUTPUT_LEN_MAX, READ_LEN_MAX, REPORT_LEN, ReadsBy, Report, Start, Stop, To,
+    Failure, FailureKind, Frame, FrameError, OUTPUT_LEN_MAX, READ_LEN_MAX, REPORT_LEN, ReadOf, ReadsBy, Report, Start,
+    Stop, To,
 };
 pub use like::Pattern;
 pub use partitions::{PartitionError, Partitions};

@@ -1,6 +1,6 @@
 //! The process that scans, seen from the one that started it.
 
-use crate::frames::{Failure, FailureKind, Frame, FrameError, Report, Start, To};
+use crate::frames::{Failure, FailureKind, Frame, FrameError, ReadOf, Report, Start, To};
 use crate::plan::Plan;
 use crate::several::{OneFile, Several};
 use crate::spare::{Process, Spare, command, widen};
@@ -58,6 +58,8 @@ pub enum Event {
         offset: u64,
         /// How many.
         len: usize,
+        /// What they are.
+        of: ReadOf,
     },
     /// It asks whether to continue: [`Scanning::grant`] it.
     Turn,
@@ -269,8 +271,8 @@ impl Scanning {
     fn read(&mut self) -> Result<Event, ScanError> {
         match Frame::read(&mut self.process.from, To::Parent) {
             Ok(Frame::Output(bytes)) => Ok(Event::Output(bytes)),
-            Ok(Frame::Read { offset, len }) if len as usize <= crate::READ_LEN_MAX => {
-                Ok(Event::Read { offset, len: len as usize })
+            Ok(Frame::Read { offset, len, of }) if len as usize <= crate::READ_LEN_MAX => {
+                Ok(Event::Read { offset, len: len as usize, of })
             }
             Ok(Frame::Turn { row_group }) => {
                 self.row_group = Some(row_group);

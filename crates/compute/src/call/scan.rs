@@ -8,17 +8,20 @@ use std::fmt;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use diskside_engine::{ReadAt as _, Turns};
+use diskside_engine::{ReadAt, Turns};
 use diskside_io::Errno;
 use diskside_nvme::Status;
 use diskside_rights::Access;
 use diskside_sbpf::trap::TrapKind;
 use diskside_scan::{
-    Answer, Event, FailureKind, PLAN_LEN_MAX, Program, ReadsBy, Report, SCAN_NAME, SCAN_PIND, ScanError, Source, Start,
-    Stop, function_of,
+    Answer, Event, FailureKind, PLAN_LEN_MAX, Program, ReadOf, ReadsBy, Report, SCAN_NAME, SCAN_PIND, ScanError,
+    Source, Start, Stop, function_of,
 };
+use diskside_volume::blocking::Reads;
+use diskside_volume::cache::version_reader;
 use diskside_wire::file::FileHandle;
 use diskside_wire::function::{
     Called, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, PlaceInSource, Times, Trailer,
@@ -243,6 +246,7 @@ impl ScanJob {
             plan: self.plan.request.args.clone(),
         };
         let turns = self.turns(until, &measured.waited);
+        let reads = Arc::<Reads>::default();
         let told = |error: ScanError| Box::new(self.failed(file, until, error));
         let started = self.plan.program.start(&start, descriptor.map_or(Source::Requests, Source::Descriptor));
         let mut scanning = started.map_err(told)?;
@@ -316,8 +320,8 @@ impl ScanJob {
                     return Err(told(ScanError::Garbage("it has the file, and asks for it")));
                 }
                 Event::Scan { .. } => return Err(told(ScanError::Garbage("it has one file, and asks for others"))),
-                Event::Read { offset, len } => {
-                    let file = file.clone();
+                Event::Read { offset, len, of } => {
+                    let file = self.reader(file, of, len, &reads);
                     let read = move || {
                         let mut bytes = vec![0; len];
                         let filled = file.read_exact_at(offset, &mut bytes);
@@ -326,15 +330,32 @@ impl ScanJob {
                     scanning.answer(Answer(Box::new(read))).map_err(told)?;
                     Ok(())
                 }
-                Event::Done(report) => match writer.write_all(&report.to_bytes()) {
-                    Ok(()) => return Ok(report),
-                    failed => failed,
-                },
+                Event::Done(mut report) => {
+                    // The process counts all that it asked for.
+                    let kept_bytes = reads.kept_bytes.load(Ordering::Relaxed);
+                    report.read_len = report.read_len.saturating_sub(kept_bytes);
+                    match writer.write_all(&report.to_bytes()) {
+                        Ok(()) => return Ok(report),
+                        failed => failed,
+                    }
+                }
             };
             sent.map_err(|error| Box::new(trailer::simple(Outcome::Media, &error.to_string())))?;
             if stands == Stands::Asking {
                 stands = Stands::Computing;
             }
+        }
+    }
+
+    /// What is read for the process: objects of stores. Of these, footers, Bloom filters and indexes go through the cache of calls, as
+    /// what functions read does, within `cache` bytes: each read of a store is a request to it. A file has no such reads: the process has
+    /// its descriptor, and the page cache has its bytes. A decoded footer is not kept either: it would have to outlive the process that
+    /// decodes it, and no process may see two scans.
+    fn reader(&self, file: &FileSource, of: ReadOf, len: usize, reads: &Arc<Reads>) -> Arc<dyn ReadAt> {
+        let file = file.clone();
+        match file.version_of_object().filter(|_| of == ReadOf::Metadata) {
+            Some(version) => version_reader(&self.context.environment.cache, file, version, len as u64, reads),
+            None => Arc::new(file),
         }
     }
 

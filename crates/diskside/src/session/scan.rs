@@ -19,6 +19,7 @@ use self::decide::Choice;
 use super::answered::Answered;
 use super::error::SessionError;
 use super::file::File;
+use super::footers;
 use super::patience::Patience;
 use super::place::Place;
 use super::run::Resumed;
@@ -30,8 +31,8 @@ use diskside_io::request::{AsyncIo, Request, run_here};
 use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{
-    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadsBy, Report,
-    SCAN_PIND, ScanError, Scanning, Source, Start, Stop, UNKNOWN_VERSION,
+    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadOf, ReadsBy,
+    Report, SCAN_PIND, ScanError, Scanning, Source, Start, Stop, UNKNOWN_VERSION,
 };
 use diskside_trace::{Side as SpanSide, Span};
 use diskside_wire::function::{Outcome, Times, Trailer};
@@ -390,13 +391,19 @@ impl Scan<'_> {
         let (io, before) = self.file.version_of_copy()?;
         start.file_len = before.len_bytes;
         let scanning = self.started(&program, &start, Source::Requests)?;
-        let reads = Reads { io, file: self.file.clone() };
-        let (report, begin) = self.listen(scanning, out, Some(&reads))?;
+        let footers = &self.session().inner.footers;
+        // A file that changed just now may change again and have the same version.
+        let metadata = footers.of(self.file.inner.id, before.version.filter(|_| before.keep));
+        let reads = Reads { io, file: self.file.clone(), metadata };
+        let (mut report, begin) = self.listen(scanning, out, Some(&reads))?;
         let after = self.file.inner.place.now(&self.file.inner.session, self.name())?;
         // Each read was of the file as it was then.
         if (after.version, after.len_bytes) != (before.version, before.len_bytes) {
             return Err(SessionError::Changed(self.name().to_owned()));
         }
+        footers.keep(&reads.metadata);
+        // The process counts all that it asked for.
+        report.read_len = report.read_len.saturating_sub(reads.metadata.given_bytes());
         let is_remote = matches!(self.file.inner.place, Place::Export(_));
         let moved_bytes = (0, if is_remote { report.read_len } else { 0 });
         Ok(Done { report, moved_bytes, result_bytes: out.count, times: None, begin })
@@ -420,8 +427,8 @@ impl Scan<'_> {
                 Event::Output(bytes) => out.write(&bytes)?,
                 Event::Waits => {}
                 Event::Turn => return Err(self.failed(ScanError::Garbage("it has no turns, and asks for one"))),
-                Event::Read { offset, len } => {
-                    let answer = reads.map(|reads| reads.begin(offset, len));
+                Event::Read { offset, len, of } => {
+                    let answer = reads.map(|reads| reads.begin(offset, len, of));
                     let answer = answer.ok_or(ScanError::Garbage("it has the file, and asks for it"));
                     answer.and_then(|answer| scanning.answer(answer)).map_err(|error| self.failed(error))?;
                 }
@@ -523,14 +530,25 @@ fn why_missing(error: &SessionError) -> String {
 struct Reads {
     io: Arc<dyn AsyncIo>,
     file: File,
+    /// The footer of the version that is scanned, and its like.
+    metadata: footers::OfScan,
 }
 
 impl Reads {
     /// Begins a read; its answer waits for it.
-    fn begin(&self, offset: u64, len: usize) -> Answer {
-        let name = self.file.inner.name.clone();
+    fn begin(&self, offset: u64, len: usize, of: ReadOf) -> Answer {
+        let kept = if of == ReadOf::Metadata { self.metadata.get(offset, len) } else { None };
+        if let Some(bytes) = kept {
+            return Answer(Box::new(|| Ok(bytes)));
+        }
+        let (name, read) = (self.file.inner.name.clone(), (of == ReadOf::Metadata).then(|| self.metadata.read()));
         let check = move |bytes: Result<Vec<u8>, String>| match bytes {
-            Ok(bytes) if bytes.len() == len => Ok(bytes),
+            Ok(bytes) if bytes.len() == len => {
+                if let Some(read) = read {
+                    read.note(offset, &bytes);
+                }
+                Ok(bytes)
+            }
             Ok(_) => Err(format!("{name}: it became shorter while it was read")),
             Err(error) => Err(format!("{name}: {error}")),
         };

@@ -44,6 +44,7 @@ def connect(
     url: str | None = None,
     *,
     cache: int | str = "256MiB",
+    footers: int | str = "64MiB",
     policy: str | None = None,
     learnt_directory: str | os.PathLike[str] | None = None,
     volumes: Iterable[str] = (),
@@ -57,6 +58,7 @@ def connect(
 
     :param url: ``diskside://HOST[:PORT]/EXPORT/...``, of which relative paths are taken; ``diskside+tls://`` wants TLS.
     :param cache: bytes of files at servers that are kept here; 0: none. Sizes may be text such as ``"1GiB"``.
+    :param footers: bytes of footers, Bloom filters and indexes of such files that are kept here for further scans on this machine; 0: none.
     :param policy: how ``place="auto"`` chooses: ``adaptive``, ``lambda-io[:n=N,k=K]``, ``host`` or ``device``; otherwise what
         the variable ``DISKSIDE_POLICY`` says.
     :param learnt_directory: where :meth:`Session.save_learnt` keeps what was measured.
@@ -79,7 +81,7 @@ def connect(
     ]
     if io is not None and not hasattr(io, "items"):
         raise UsageError(f'io: {io!r} is no dictionary, such as {{"instances": 2, "threads": 2}}')
-    return Session(url, (size("cache", cache), policy, learnt, list(volumes), host_nqn, timeouts, dict(io or {})))
+    return Session(url, ([size("cache", cache), size("footers", footers)], policy, learnt, list(volumes), host_nqn, timeouts, dict(io or {})))
 
 
 def run(function: Function | str | os.PathLike[str] | bytes, files: Any, **options: Any) -> Result:

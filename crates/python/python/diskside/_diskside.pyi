@@ -163,7 +163,7 @@ class Writer:
 class Session:
     def __new__(
         cls,
-        cache: int,
+        cache: Sequence[int],
         policy: str | None,
         learnt_directory: _Path | None,
         volumes: Sequence[str],

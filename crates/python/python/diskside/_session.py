@@ -412,7 +412,7 @@ class Session:
 
     @property
     def cached_bytes(self) -> int:
-        """Bytes of files of exports that are kept now."""
+        """Bytes of files of exports that are kept now, those of footers among them."""
         return self._native.cached_bytes
 
     def metrics(self) -> str:

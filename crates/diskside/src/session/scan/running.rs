@@ -113,7 +113,7 @@ impl Running {
                 Ok(Event::Output(bytes)) => out.write(&bytes),
                 Ok(Event::Done(_)) => break Ok(()),
                 Ok(Event::Scan { file, plan }) => self.begin(file, plan).map_err(|error| scan_error(name, error)),
-                Ok(Event::Read { offset, len }) => {
+                Ok(Event::Read { offset, len, .. }) => {
                     let answered = self.answer(offset, len).and_then(|answer| scanning.answer(answer));
                     answered.map_err(|error| scan_error(name, error))
                 }

@@ -7,7 +7,7 @@ use super::{Among, Scan, ScanOptions, ScanPlace};
 use crate::session::place::{Place, Remote};
 use crate::session::{File, Session, SessionOptions};
 use diskside_dispatch::Side;
-use diskside_scan::{Part, Plan, Program, Report};
+use diskside_scan::{Compression, Frame, Part, Plan, Program, ReadOf, ReadsBy, Report, Start};
 use diskside_scan::{parse_aggregates, parse_filter, parse_order};
 use diskside_server::config::ExportSpec;
 use diskside_server::{Running, Target};
@@ -122,4 +122,81 @@ fn a_measurement_of_a_side_that_stands_still_is_given_up() {
     scan.measure_other(&choice);
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     assert!(world.session.lock_dispatcher().learnt(scan.pair()).is_none(), "it measured nothing");
+}
+
+/// The scans of a process that reads eight bytes of the footer, has them as its result, and counts them.
+struct OfFooter {
+    world: World,
+    options: ScanOptions,
+}
+
+impl OfFooter {
+    const READ: Frame = Frame::Read { offset: 3, len: 8, of: ReadOf::Metadata };
+
+    fn new() -> Self {
+        let world = World::new();
+        let report = Report { read_len: 8, file_len: 35, ..Report::default() };
+        let plan = Plan { compression: Compression::None, ..world.plan.clone() }.to_bytes();
+        let (name, options) = (world.file.inner.name.clone(), ScanOptions::default());
+        let start = Start {
+            reads_by: ReadsBy::Requests,
+            threads: Some(options.threads),
+            file_len: 35,
+            memory_len: options.memory_len,
+            name,
+            plan,
+        };
+        let written = |frame: &Frame| {
+            let mut bytes = Vec::new();
+            frame.write(&mut bytes).unwrap();
+            bytes
+        };
+        let said = |frame: &Frame| written(frame).iter().map(|byte| format!("\\{byte:03o}")).collect::<String>();
+        // The bytes that are read are the result: behind the header of their answer, which says their length, too.
+        let script = format!(
+            "head -c {} > /dev/null; printf '{}'; head -c 8 > /dev/null; printf '{}'; head -c 8; printf '{}'",
+            1 + written(&Frame::Start(start)).len(),
+            said(&Self::READ),
+            said(&Frame::Output(vec![0; 8])).split_at(8 * 4).0,
+            said(&Frame::Done(report)),
+        );
+        let options = ScanOptions { place: ScanPlace::Host, ..world.options(&script) };
+        Self { world, options }
+    }
+
+    /// The result of a scan of the file that is there now, and how many bytes it read.
+    fn scan(&self) -> (Vec<u8>, u64) {
+        let (mut out, file) = (Vec::new(), self.world.session.open(&self.world.file.inner.name).unwrap());
+        let scanned = file.scan(&self.world.plan, &self.options, &mut out).unwrap();
+        assert_eq!(scanned.moved_bytes, (0, scanned.report.read_len));
+        (out, scanned.report.read_len)
+    }
+
+    /// Puts another file of the same length in its place.
+    fn replace(&self, text: &str) {
+        let (new, path) = (self.world.directory.path().join("new"), self.world.directory.path().join("table"));
+        std::fs::write(&new, text).unwrap();
+        std::fs::rename(&new, &path).unwrap();
+        settle();
+    }
+}
+
+/// Waits until a change of a file that was written before has another time.
+fn settle() {
+    std::thread::sleep(Duration::from_millis(50));
+}
+
+/// Each scan of a wide table read its footer again: megabytes, for a row.
+#[test]
+fn the_footer_of_a_version_is_read_once() {
+    let of = OfFooter::new();
+    settle();
+    assert_eq!(of.scan(), (b"which on".to_vec(), 8));
+    assert_eq!(of.scan(), (b"which on".to_vec(), 0));
+    assert!(of.world.session.cached_bytes() >= 8);
+    of.replace("of which nothing that was is there.");
+    assert_eq!(of.scan(), (b"which no".to_vec(), 8), "it is another version");
+    assert_eq!(of.scan(), (b"which no".to_vec(), 0));
+    of.world.session.drop_cache();
+    assert_eq!((of.world.session.cached_bytes(), of.scan()), (0, (b"which no".to_vec(), 8)));
 }
