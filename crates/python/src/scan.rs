@@ -258,6 +258,7 @@ impl Scan {
         told.set_item("files_device", scanned.files.at_server)?;
         told.set_item("row_groups", report.row_groups)?;
         told.set_item("row_groups_pruned", report.pruned)?;
+        told.set_item("row_groups_pruned_by_dictionaries", report.pruned_by_dictionaries)?;
         told.set_item("row_groups_host", scanned.both.map(|both| both.here))?;
         told.set_item("row_groups_device", scanned.both.map(|both| both.at_server))?;
         told.set_item("rows_read", report.rows_read)?;

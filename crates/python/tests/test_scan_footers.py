@@ -96,3 +96,17 @@ def test_queries_of_engines_read_the_footer_once(session: diskside.Session, tmp_
     read = [scan["read_bytes"] for scan in session.last_scans()]
     # The scan for the columns of a table is not among them, and may have read the footer for all.
     assert len(read) == 3 and read[0] < footer + 200_000 and max(read[1:]) < 10_000, read
+
+
+def test_row_groups_are_ruled_out_by_their_dictionaries(session: diskside.Session, tmp_path: Path) -> None:
+    some = random.Random(1)
+    names = [f"name {some.randrange(50) * 10 + row // 5000:04}" for row in range(50_000)]
+    pq.write_table(pa.table({"name": names, "row": range(50_000)}), tmp_path / "names.parquet", row_group_size=5000)
+    time.sleep(0.05)
+    for place in ["host", "device"]:
+        scan = session.scan("names.parquet", "row", where="name = 'name 0203'", place=place)
+        assert scan.arrow().column("row").to_pylist() == [row for row in range(50_000) if names[row] == "name 0203"]
+        assert (scan.report["row_groups_pruned"], scan.report["row_groups_pruned_by_dictionaries"]) == (9, 9), place
+    several = session.scan(["names.parquet"], "row", where="name like '%0203'")
+    assert several.arrow().num_rows == names.count("name 0203")
+    assert several.report["row_groups_pruned_by_dictionaries"] == 9

@@ -233,7 +233,7 @@ fn float<T: Copy + Into<f64>>(values: &[T], test: &Test<f64>) -> BooleanBuffer {
 }
 
 /// As IEEE 754 compares: NaN is different from all, itself among them.
-fn float_holds(how: Comparison, left: f64, right: f64) -> bool {
+pub(crate) fn float_holds(how: Comparison, left: f64, right: f64) -> bool {
     match how {
         Comparison::Equal => left == right,
         Comparison::NotEqual => left != right,

@@ -314,6 +314,13 @@ impl ChunkReader for Fetched {
 /// Bytes, as they are read one after another.
 pub(crate) struct BytesReader(Bytes);
 
+impl BytesReader {
+    /// Those that are left.
+    pub(crate) fn left(self) -> Bytes {
+        self.0
+    }
+}
+
 impl Read for BytesReader {
     fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
         let count = into.len().min(self.0.len());

@@ -21,6 +21,7 @@ mod condition;
 mod contains;
 mod crew;
 mod csv_file;
+mod dictionary;
 mod evaluate;
 mod format;
 mod formats;

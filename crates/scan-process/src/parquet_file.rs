@@ -3,6 +3,7 @@
 use crate::bloom::Lookup;
 use crate::columns::physical;
 use crate::condition::Condition;
+use crate::dictionary::{Dictionary, is_coded};
 use crate::input::{Fetched, Input};
 use crate::pages::{self, Found, Pages};
 use crate::prune::RowGroup;
@@ -13,9 +14,8 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy,
 };
-use parquet::basic::{Encoding, EncodingMask};
 use parquet::file::metadata::page_index::PageIndexProvider;
-use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaDataReader, RowGroupMetaData};
+use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -166,6 +166,21 @@ impl Table for ParquetFile {
         Lookup::of(&self.row_group(group, needed), condition)
     }
 
+    fn dictionaries(&self, group: usize, needed: &[usize], condition: &Condition) -> Vec<Dictionary> {
+        let needed_len = self.ranges(group, needed).iter().map(|range| range.end - range.start).sum();
+        Dictionary::of(&self.row_group(group, needed), condition, needed_len)
+    }
+
+    fn dictionary_may_fulfil(
+        &self,
+        group: usize,
+        needed: &[usize],
+        condition: &Condition,
+        (dictionary, page): (&Dictionary, Fetched),
+    ) -> bool {
+        dictionary.may_fulfil(&self.row_group(group, needed), condition, page)
+    }
+
     fn indexes(&self, group: usize, needed: &[usize], condition: &Condition) -> Vec<Range<u64>> {
         pages::ranges(&self.row_group(group, needed), &self.leaves_of(needed), condition)
     }
@@ -219,11 +234,4 @@ impl Table for ParquetFile {
         let reader = reader.build().map_err(|error| error.to_string())?;
         Ok(Box::new(reader.map(|batch| batch.map_err(|error| error.to_string()))))
     }
-}
-
-/// Whether all pages have codes of the chunk's dictionary, and not values: a writer gives up a dictionary that becomes too long.
-fn is_coded(chunk: &ColumnChunkMetaData) -> bool {
-    let codes =
-        |mask: &EncodingMask| mask.is_only(Encoding::RLE_DICTIONARY) || mask.is_only(Encoding::PLAIN_DICTIONARY);
-    chunk.dictionary_page_offset().is_some() && chunk.page_encoding_stats_mask().is_some_and(codes)
 }

@@ -160,7 +160,7 @@ fn may_hold<T: PartialOrd>(how: Comparison, min: &T, max: &T, with: &T) -> bool 
 }
 
 /// A number of two's complement, as decimals are in byte arrays.
-fn big_endian(bytes: &[u8]) -> Option<i128> {
+pub(crate) fn big_endian(bytes: &[u8]) -> Option<i128> {
     let first = *bytes.first()?;
     let mut all = [if first >= 0x80 { 0xff } else { 0 }; 16];
     let start = all.len().checked_sub(bytes.len())?;

@@ -2,6 +2,7 @@
 
 use crate::bloom::Lookup;
 use crate::condition::Condition;
+use crate::dictionary::Dictionary;
 use crate::input::Fetched;
 use arrow_array::RecordBatch;
 use arrow_schema::{DataType, Schema, SchemaRef, TimeUnit};
@@ -47,6 +48,20 @@ pub(crate) trait Table: Send + Sync {
     /// Filters that may rule a group out once they are read.
     fn lookups(&self, _group: usize, _needed: &[usize], _condition: &Condition) -> Vec<Lookup> {
         Vec::new()
+    }
+    /// Dictionaries that may rule a group out once they are read.
+    fn dictionaries(&self, _group: usize, _needed: &[usize], _condition: &Condition) -> Vec<Dictionary> {
+        Vec::new()
+    }
+    /// Whether a row of a group may fulfil a condition, by a dictionary of it that was read.
+    fn dictionary_may_fulfil(
+        &self,
+        _group: usize,
+        _needed: &[usize],
+        _condition: &Condition,
+        _read: (&Dictionary, Fetched),
+    ) -> bool {
+        true
     }
     /// Where the indexes of the pages of a group are that may tell which of them have rows that fulfil a condition.
     fn indexes(&self, _group: usize, _needed: &[usize], _condition: &Condition) -> Vec<Range<u64>> {

@@ -85,7 +85,8 @@ pub enum Frame {
 pub enum ReadOf {
     /// Rows.
     Rows,
-    /// Footers, Bloom filters, indexes of pages: short, and read again by scans of other rows, so that a parent may keep them.
+    /// Footers, Bloom filters, dictionaries and indexes of pages: short, and read again by scans of other rows, so that a parent may
+    /// keep them.
     Metadata,
 }
 
@@ -134,6 +135,8 @@ pub struct Report {
     pub read_len: u64,
     /// Bytes of the file.
     pub file_len: u64,
+    /// The part of `pruned` that dictionaries of columns ruled out. It is not among the bytes of a report.
+    pub pruned_by_dictionaries: u64,
 }
 
 /// How the function of a plan ended on the rows that it was given.
@@ -232,7 +235,9 @@ impl Frame {
             Self::Turn { row_group } => (TURN, row_group.to_le_bytes().into()),
             Self::Scan { file, plan } => (SCAN, [&file.to_le_bytes()[..], plan].concat()),
             Self::Waits => (WAITS, Vec::new()),
-            Self::Done(report) => (DONE, report.to_bytes().into()),
+            Self::Done(report) => {
+                (DONE, [&report.to_bytes()[..], &report.pruned_by_dictionaries.to_le_bytes()].concat())
+            }
             Self::Failed(failure) => (FAILED, failure.to_bytes()),
         };
         write_long(to, kind, &body)
@@ -267,7 +272,7 @@ impl Frame {
             TURN => (To::Parent, 4),
             SCAN => (To::Parent, 4 + crate::PLAN_LEN_MAX),
             WAITS => (To::Parent, 0),
-            DONE => (To::Parent, REPORT_LEN),
+            DONE => (To::Parent, REPORT_LEN + 8),
             FAILED => (To::Parent, 1 + STOP_LEN + MESSAGE_LEN_MAX),
             _ => return Err(FrameError::Malformed("unknown frame")),
         };
@@ -310,7 +315,10 @@ impl Frame {
                 Self::Scan { file: u32::from_le_bytes(*file), plan: plan.to_vec() }
             }
             WAITS => Self::Waits,
-            DONE => Self::Done(Report::from_bytes(&body)?),
+            DONE => {
+                let (report, last) = body.split_last_chunk()?;
+                Self::Done(Report { pruned_by_dictionaries: u64::from_le_bytes(*last), ..Report::from_bytes(report)? })
+            }
             _ => Self::Failed(Failure::from_bytes(&body)?),
         })
     }
@@ -471,6 +479,7 @@ impl Report {
             needed_len_of_all: number(5)?,
             read_len: number(6)?,
             file_len: number(7)?,
+            pruned_by_dictionaries: 0,
         })
     }
 }
@@ -511,7 +520,7 @@ mod tests {
             returned: -22,
         };
         let of_function = Failure { kind: FailureKind::Function(stop), message: "it".into() };
-        let report = Report { row_groups: 1, file_len: 9, ..Report::default() };
+        let report = Report { row_groups: 1, file_len: 9, pruned_by_dictionaries: 3, ..Report::default() };
         vec![
             (To::Child, Frame::Start(start)),
             (To::Child, Frame::Several(several)),

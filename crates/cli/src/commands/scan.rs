@@ -326,6 +326,7 @@ impl Scan {
                 "files_host": files.here, "files_device": files.at_server,
                 "side": scanned.place(), "why": scanned.why,
                 "row_groups": report.row_groups, "row_groups_pruned": report.pruned,
+                "row_groups_pruned_by_dictionaries": report.pruned_by_dictionaries,
                 "row_groups_host": scanned.both.map(|both| both.here),
                 "row_groups_device": scanned.both.map(|both| both.at_server),
                 "rows_read": report.rows_read, "rows_selected": report.rows_selected,
@@ -354,9 +355,16 @@ impl Scan {
                     files.found, files.pruned, files.here, files.at_server, scanned.why
                 ));
             }
+            let by_dictionaries = match report.pruned_by_dictionaries {
+                0 => String::new(),
+                count => format!(" and {count} by dictionaries"),
+            };
             say(format_args!(
-                "{} row groups, {} ruled out by statistics; {} rows decoded, {} of them wanted",
-                report.row_groups, report.pruned, report.rows_read, report.rows_selected
+                "{} row groups, {} ruled out by statistics{by_dictionaries}; {} rows decoded, {} of them wanted",
+                report.row_groups,
+                report.pruned - report.pruned_by_dictionaries.min(report.pruned),
+                report.rows_read,
+                report.rows_selected
             ));
             say(format_args!(
                 "{} of {} needed; {} read, {} moved; {}",

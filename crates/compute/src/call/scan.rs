@@ -178,6 +178,7 @@ impl ScanJob {
         let row_groups = report.row_groups - report.pruned.min(report.row_groups);
         trailer.called = Some(Called { pieces: row_groups, input_bytes: report.read_len });
         trailer.output_bytes = Some(measured.sent);
+        trailer.by_dictionaries = (report.pruned_by_dictionaries > 0).then_some(report.pruned_by_dictionaries);
         Ok(trailer)
     }
 

@@ -336,11 +336,12 @@ impl Scan<'_> {
                 kept.drain(..ready);
             }
         }
-        let report = Report::from_bytes(&kept).ok_or_else(|| SessionError::Input {
+        let mut report = Report::from_bytes(&kept).ok_or_else(|| SessionError::Input {
             name: self.name().to_owned(),
             why: "the server's result ends without its report".into(),
         })?;
         let times = stream.trailer().map(|trailer| trailer.times);
+        report.pruned_by_dictionaries = stream.trailer().and_then(|trailer| trailer.by_dictionaries).unwrap_or(0);
         let waited = Duration::from_micros(times.map_or(0, |times| times.queue_us.into()));
         running.note_wait(waited, report.rows_read / decide::TURN_ROWS + 1);
         let (moved_bytes, result_bytes) = (stream.wire_bytes(), out.count);

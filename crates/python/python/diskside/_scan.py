@@ -109,7 +109,7 @@ class Scan(ArrowRows):
         """How the last scan that was read to its end went: ``place``, ``why``, ``files_found``, ``files_pruned`` (their paths rule them
         out), ``files_host`` and ``files_device`` (scanned here and at servers), ``row_groups``, ``row_groups_pruned``,
         ``row_groups_host`` and ``row_groups_device`` (where both sides scanned one file, otherwise None), ``rows_read``,
-        ``rows_selected``, ``file_bytes``, ``needed_bytes``, ``read_bytes``, ``result_bytes``, ``sent_bytes``, ``received_bytes``, and
+        ``rows_selected``, ``row_groups_pruned_by_dictionaries`` (of those that are pruned), ``file_bytes``, ``needed_bytes``, ``read_bytes``, ``result_bytes``, ``sent_bytes``, ``received_bytes``, and
         ``total_s`` in seconds.
         """
         if self._report is None:

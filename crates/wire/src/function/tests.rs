@@ -429,6 +429,7 @@ fn sample_trailer() -> Trailer {
         depth: Some(25),
         missing: Some(MissingRange { start: 26, end: 27, len: 28 }),
         fold_us: Some(30),
+        by_dictionaries: Some(31),
     }
 }
 
@@ -441,7 +442,7 @@ fn a_trailer_is_laid_out_as_documented() {
         4, 0, 0, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0, 6, 0, 0, 0, 0, 0, 0, 0,
         7, 0, 0, 0, 8, 0, 0, 0, 9, 0, 0, 0, 10, 0, 0, 0, 11, 0, 0, 0, 12, 0, 0, 0,
         13, 0, 0, 0, 0, 0, 0, 0, 14, 0, 0, 0, 15, 0, 16, 0, 17, 0, 0, 0, 0, 0, 0, 0, 18, 0, 0, 0, 0, 0, 0, 0,
-        19, 0, 0, 0, 20, 0, 0, 0, 21, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 128, 0, 0, 0,
+        19, 0, 0, 0, 20, 0, 0, 0, 21, 0, 0, 0, 0, 0, 0, 0, 7, 0, 0, 0, 140, 0, 0, 0,
     ];
     assert_eq!(bytes[..128], want);
     assert_eq!(bytes[128..136], *"größe\0".as_bytes());
@@ -451,8 +452,9 @@ fn a_trailer_is_laid_out_as_documented() {
     assert_eq!(bytes[200..216], *b"\x06\x80\x18\0\x1a\0\0\0\0\0\0\0\x1b\0\0\0");
     assert_eq!(bytes[216..228], *b"\0\0\0\0\x1c\0\0\0\0\0\0\0");
     assert_eq!(bytes[228..240], *b"\x08\x80\x08\0\x1e\0\0\0\0\0\0\0");
-    assert_eq!(bytes[240..252], *b"\x02\x80\x05\0hello\0\0\0");
-    assert_eq!(bytes[252..], *b"\x07\x80\x08\0\x1d\0\0\0\0\0\0\0");
+    assert_eq!(bytes[240..252], *b"\x09\x80\x08\0\x1f\0\0\0\0\0\0\0");
+    assert_eq!(bytes[252..264], *b"\x02\x80\x05\0hello\0\0\0");
+    assert_eq!(bytes[264..], *b"\x07\x80\x08\0\x1d\0\0\0\0\0\0\0");
     assert_eq!(Trailer::decode(&bytes), Ok(sample_trailer()));
 }
 

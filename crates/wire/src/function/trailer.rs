@@ -167,6 +167,8 @@ pub struct Trailer {
     pub missing: Option<MissingRange>,
     /// Microseconds in which results of pieces were folded; `None`: not told.
     pub fold_us: Option<u64>,
+    /// Row groups of a scan that dictionaries of their columns ruled out.
+    pub by_dictionaries: Option<u64>,
 }
 
 /// A range that is not in an input.
@@ -198,6 +200,7 @@ const TLV_DEPTH: u16 = 5 | tlv::IGNORABLE;
 const TLV_MISSING: u16 = 6 | tlv::IGNORABLE;
 const TLV_LOG_DROPPED: u16 = 7 | tlv::IGNORABLE;
 const TLV_FOLD: u16 = 8 | tlv::IGNORABLE;
+const TLV_DICTIONARIES: u16 = 9 | tlv::IGNORABLE;
 /// Bytes of the element that says how many lines there were more.
 const LOG_DROPPED_LEN: usize = 12;
 
@@ -277,6 +280,9 @@ impl Trailer {
         if let Some(fold_us) = self.fold_us {
             tlv::push(&mut tlvs, TLV_FOLD, &fold_us.to_le_bytes());
         }
+        if let Some(row_groups) = self.by_dictionaries {
+            tlv::push(&mut tlvs, TLV_DICTIONARIES, &row_groups.to_le_bytes());
+        }
         let mut sent = 0;
         for line in &self.log {
             let line = cut(line, 1024);
@@ -342,6 +348,7 @@ impl Trailer {
             depth: None,
             missing: None,
             fold_us: None,
+            by_dictionaries: None,
         };
         for element in tlv::elements(tlvs, TRAILER_LEN + tlv_at) {
             let tlv::Element { kind, value, offset } = element?;
@@ -369,6 +376,11 @@ impl Trailer {
                     let time =
                         value.try_into().map_err(|_| FieldError::new(offset, "a time of folding has 8 bytes"))?;
                     trailer.fold_us = Some(u64::from_le_bytes(time));
+                }
+                TLV_DICTIONARIES => {
+                    let row_groups =
+                        value.try_into().map_err(|_| FieldError::new(offset, "a count of row groups has 8 bytes"))?;
+                    trailer.by_dictionaries = Some(u64::from_le_bytes(row_groups));
                 }
                 TLV_LOG_DROPPED => {
                     let dropped =

@@ -156,9 +156,10 @@ fn trailer(bytes: &[u8]) {
         assert!(lines(&got) == lines(&trailer) || got.output_bytes.is_none(), "each line is told, or counted");
         assert!(got.log.iter().zip(&trailer.log).all(|(got, line)| line.starts_with(got)));
         assert_eq!(Trailer::decode(&got.encode(usize::MAX)).as_ref(), Ok(&got), "what fits stays");
-        let elements = |it: &Trailer| (it.place, it.called, it.output_bytes, it.depth, it.missing, it.fold_us);
+        let times = |it: &Trailer| (it.fold_us, it.by_dictionaries);
+        let elements = |it: &Trailer| (it.place, it.called, it.output_bytes, it.depth, it.missing, times(it));
         assert!(
-            elements(&got) == elements(&trailer) || elements(&got) == (None, None, None, None, None, None),
+            elements(&got) == elements(&trailer) || elements(&got) == (None, None, None, None, None, (None, None)),
             "all of them or none"
         );
         assert_eq!(header_of(&got), header_of(&trailer));
@@ -177,6 +178,7 @@ fn header_of(trailer: &Trailer) -> Trailer {
         depth: None,
         missing: None,
         fold_us: None,
+        by_dictionaries: None,
         log_dropped: 0,
         ..trailer.clone()
     }

@@ -222,6 +222,7 @@ impl Shared {
         all.files.at_server += one.files.at_server;
         all.report.row_groups += report.row_groups;
         all.report.pruned += report.pruned;
+        all.report.pruned_by_dictionaries += report.pruned_by_dictionaries;
         all.report.rows_read += report.rows_read;
         all.report.rows_selected += report.rows_selected;
         all.report.needed_len += report.needed_len;
