@@ -146,7 +146,7 @@ fn may_be(condition: &Condition, slot: usize, value: Value<'_>) -> bool {
 /// The values of a dictionary one behind the other, and how many there are.
 fn values(chunk: &ColumnChunkMetaData, fetched: Fetched) -> Option<(Bytes, u32)> {
     let first = fetched.get_read(chunk.byte_range().0).ok().map(|read| read.left())?;
-    if !claimed_len(&first).is_some_and(|len| len <= VALUES_LEN_MAX) {
+    if claimed_len(&first).is_none_or(|len| len > VALUES_LEN_MAX) {
         return None;
     }
     let mut pages = SerializedPageReader::new(Arc::new(fetched), chunk, usize::MAX, None).ok()?;
