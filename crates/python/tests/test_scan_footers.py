@@ -75,6 +75,17 @@ def test_a_replaced_file_has_its_own_footer(session: diskside.Session, tmp_path:
     assert one_row(session, 777)[0] == [777]
 
 
+def test_a_footer_of_arrow_is_read_once_too(session: diskside.Session, tmp_path: Path) -> None:
+    table = pa.table({f"column {at}": range(100) for at in range(COLUMNS)})
+    with pa.ipc.new_file(str(tmp_path / "t.arrow"), table.schema) as file:
+        file.write_table(table)
+    time.sleep(0.05)
+    scan = session.scan("t.arrow", '"column 7"', where='"column 7" = 5', place="host")
+    read = [(scan.arrow().num_rows, scan.report["read_bytes"], scan.report["needed_bytes"]) for _ in range(2)]
+    (_, first, _), (_, second, needed) = read
+    assert [rows for rows, _, _ in read] == [1, 1] and second == needed < first, read
+
+
 def test_a_session_keeps_as_much_as_it_is_told(session: diskside.Session, tmp_path: Path) -> None:
     footer = write(tmp_path / "t.parquet")
     assert session.url is not None
