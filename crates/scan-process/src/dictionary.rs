@@ -21,9 +21,9 @@ use std::sync::Arc;
 const PAGE_LEN_MAX: u64 = 1 << 20;
 /// Nor are those of which a page says that it decompresses to more.
 const VALUES_LEN_MAX: u64 = 8 << 20;
-/// Of the bytes of its chunk, one in so many is the dictionary at most.
+/// One byte in so many of its chunk is the dictionary at most.
 const OF_CHUNK: u64 = 4;
-/// And of all bytes that are needed of the row group.
+/// The same of all bytes that are needed of the row group.
 const OF_GROUP: u64 = 8;
 /// How a page of a dictionary begins: three numbers of a structure of Thrift, each behind a byte that says that it is the next field
 /// and has 32 bits. The first one is the kind of page.
@@ -158,7 +158,7 @@ fn values(chunk: &ColumnChunkMetaData, fetched: Fetched) -> Option<(Bytes, u32)>
     }
 }
 
-/// What a page of a dictionary decompresses to, as it says itself: it is made room for before it is decompressed.
+/// The length to which a page of a dictionary decompresses, as it says itself: room for it is made before.
 fn claimed_len(page: &[u8]) -> Option<u64> {
     let mut rest = page;
     let mut field = || {

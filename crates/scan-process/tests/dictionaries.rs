@@ -107,7 +107,7 @@ fn row_groups_whose_dictionaries_have_no_wanted_value_are_not_read() {
     }
     assert_eq!(pruned("whole = 399"), (12, 11), "there are ten numbers before a group's next one");
     assert_eq!(pruned("whole > 404 and whole < 410"), (7, 6));
-    // What may be true of NULL, or of other columns, rules nothing out.
+    // A condition that may be true of NULL, or of other columns, rules nothing out.
     for all in ["whole = 399 or whole is null", "whole = 399 or text = 'x'", "not (whole <> 399)", "whole is null"] {
         assert_eq!(pruned(all).1, 0, "{all}");
     }

@@ -1,7 +1,7 @@
 //! Footers, Bloom filters and indexes of files of exports, as scans on this machine read them. Another scan of the same version of a
 //! file has them from here, and only rows travel.
 //!
-//! What a scan reads is kept once it has ended and the file was found to be the version that it was when the scan began: bytes of
+//! The bytes are kept once the scan has ended and the file was found to be the version that it was when the scan began: bytes of
 //! another one never come under its version. A file that changed so recently that a further change might not show has no version here.
 
 use quick_cache::Weighter;
