@@ -2,10 +2,10 @@
 
 use crate::columns::{Class, Kind};
 use crate::condition::{Condition, Test, TextTest};
-use crate::value::Number;
-use arrow_schema::Schema;
+use crate::value::{Number, Value};
+use arrow_schema::{Field, Schema};
 use diskside_scan::Pattern;
-use diskside_scan::{Comparison, Expression, Failure, FailureKind, Literal};
+use diskside_scan::{Comparison, Expression, Failure, FailureKind, Format, Literal};
 use std::collections::HashMap;
 
 /// Finds columns, and remembers which are needed. A column's slot is its place among those.
@@ -63,9 +63,24 @@ impl<'a> Binder<'a> {
     }
 
     fn unknown(&self, name: &str, hint: &str) -> Failure {
+        let remedy = match self.other_delimiter() {
+            Some(delimiter) => format!("; that looks like a text with another delimiter: --delimiter {delimiter}"),
+            None if Format::of_text(self.file) == Some(Format::JsonLines) => {
+                format!("; a member that the first lines lack is a column if it is given a type: --types '{name} text'")
+            }
+            None => String::new(),
+        };
         let names = self.schema.fields().iter().take(40).map(|field| field.name().as_str()).collect::<Vec<_>>();
         let more = if self.schema.fields().len() > 40 { ", and more" } else { "" };
-        self.wrong(format!("no column `{name}`{hint}; it has {}{more}", names.join(", ")))
+        self.wrong(format!("no column `{name}`{hint}; it has {}{more}{remedy}", names.join(", ")))
+    }
+
+    /// The delimiter of a text whose only column is all names of its columns, as a shell takes it.
+    fn other_delimiter(&self) -> Option<&'static str> {
+        let [only] = &self.schema.fields()[..] else { return None };
+        [(';', "';'"), ('\t', "$'\\t'"), ('|', "'|'"), (',', "','")]
+            .into_iter()
+            .find_map(|(delimiter, written)| only.name().contains(delimiter).then_some(written))
     }
 
     /// The slot of the column with this number.
@@ -81,8 +96,9 @@ impl<'a> Binder<'a> {
         Class::of(self.schema.field(self.needed[slot]).data_type())
     }
 
-    fn name(&self, slot: usize) -> &str {
-        self.schema.field(self.needed[slot]).name()
+    /// The column in a slot.
+    pub(crate) fn field(&self, slot: usize) -> &Field {
+        self.schema.field(self.needed[slot])
     }
 
     /// A condition.
@@ -129,7 +145,7 @@ impl<'a> Binder<'a> {
             Expression::Not(one) => Bound::Condition(Condition::Not(Box::new(self.condition(one)?))),
             Expression::IsNull(one) => Bound::Condition(match self.bind(one)? {
                 Bound::Number(number) => match number.value {
-                    crate::value::Value::Column(slot) => Condition::IsNull(slot),
+                    Value::Column(slot) => Condition::IsNull(slot),
                     _ => Condition::NumberIsNull(number),
                 },
                 Bound::Text(slot) | Bound::Other(slot) => Condition::IsNull(slot),
@@ -137,8 +153,13 @@ impl<'a> Binder<'a> {
                 Bound::Literal(literal) => Condition::Constant(Some(literal == Literal::Null)),
             }),
             Expression::Like(one, pattern) => {
-                let Bound::Text(slot) = self.bind(one)? else {
-                    return Err(self.wrong("LIKE compares a column of texts with a pattern"));
+                let bound = self.bind(one)?;
+                let Bound::Text(slot) = bound else {
+                    if let Bound::Literal(_) = bound {
+                        return Err(self.wrong("LIKE compares a column of texts with a pattern"));
+                    }
+                    let (column, class) = self.column_and_class(&bound);
+                    return Err(self.mismatch_of_like(column, class));
                 };
                 let pattern = Pattern::new(pattern).ok_or_else(|| self.wrong("a pattern ends with a lone \\"))?;
                 Bound::Condition(Condition::Text(slot, TextTest::Like(pattern)))
@@ -189,8 +210,22 @@ impl<'a> Binder<'a> {
             (Bound::Literal(literal), right) => self.compare_literal(how.flipped(), right, &literal)?,
             (Bound::Number(left), Bound::Number(right)) => self.numbers(how, left, right)?,
             (Bound::Text(left), Bound::Text(right)) => Condition::Texts(how, left, right),
-            _ => return Err(self.wrong("things of different types are compared")),
+            (left, right) => {
+                return Err(self.mismatch_of_two(self.column_and_class(&left), self.column_and_class(&right)));
+            }
         })
+    }
+
+    /// The column that a side of a comparison is, and its class.
+    fn column_and_class(&self, bound: &Bound) -> (Option<usize>, Class) {
+        match bound {
+            Bound::Number(Number { value: Value::Column(slot), class, .. }) => (Some(*slot), *class),
+            Bound::Number(number) => (None, number.class),
+            Bound::Text(slot) | Bound::Other(slot) | Bound::Condition(Condition::Boolean(slot)) => {
+                (Some(*slot), self.class(*slot))
+            }
+            Bound::Condition(_) | Bound::Literal(_) => (None, Class::Boolean),
+        }
     }
 
     fn numbers(&self, how: Comparison, left: Number, right: Number) -> Result<Condition, Failure> {
@@ -199,7 +234,11 @@ impl<'a> Binder<'a> {
             _ => None,
         };
         if moment(&left) != moment(&right) {
-            return Err(self.wrong(format!("{} is compared with {}", left.class.name(), right.class.name())));
+            let side = |number: &Number| match number.value {
+                Value::Column(slot) => (Some(slot), number.class),
+                _ => (None, number.class),
+            };
+            return Err(self.mismatch_of_two(side(&left), side(&right)));
         }
         let alike = left.alike(right);
         let (left, right) = alike.ok_or_else(|| self.wrong("two numbers have too many digits to be compared"))?;
@@ -207,10 +246,12 @@ impl<'a> Binder<'a> {
     }
 
     fn compare_literal(&self, how: Comparison, bound: Bound, literal: &Literal) -> Result<Condition, Failure> {
+        let (column, class) = self.column_and_class(&bound);
+        let mismatch = |literal| self.mismatch(column, class, literal);
         match bound {
             Bound::Text(slot) => match literal {
                 Literal::Text(text) => Ok(Condition::Text(slot, TextTest::Compare(how, text.clone()))),
-                _ => Err(self.wrong(format!("column `{}` is a text: compare it with 'one'", self.name(slot)))),
+                _ => Err(mismatch(literal)),
             },
             Bound::Condition(condition) => match (literal, how) {
                 (Literal::Boolean(true), Comparison::Equal) | (Literal::Boolean(false), Comparison::NotEqual) => {
@@ -219,28 +260,24 @@ impl<'a> Binder<'a> {
                 (Literal::Boolean(false), Comparison::Equal) | (Literal::Boolean(true), Comparison::NotEqual) => {
                     Ok(Condition::Not(Box::new(condition)))
                 }
-                _ => Err(self.wrong("a condition is compared with true or false, by = or <>")),
+                _ => Err(mismatch(literal)),
             },
-            Bound::Other(slot) => Err(self.wrong(format!("column `{}` is {}", self.name(slot), Class::Other.name()))),
+            Bound::Other(_) => Err(mismatch(literal)),
             Bound::Number(number) => {
-                let column = match number.value {
-                    crate::value::Value::Column(slot) => Some(slot),
-                    _ => None,
-                };
                 let Some(slot) = column else {
-                    let literal = number_of(literal).ok_or_else(|| self.mismatch(number.class, literal))?;
+                    let literal = number_of(literal).ok_or_else(|| mismatch(literal))?;
                     return self.numbers(how, number, literal);
                 };
                 match number.class {
                     Class::Float => {
-                        let value = float_of(literal).ok_or_else(|| self.mismatch(number.class, literal))?;
+                        let value = float_of(literal).ok_or_else(|| mismatch(literal))?;
                         Ok(Condition::Float(slot, Test::Compare(how, value)))
                     }
                     Class::Exact(kind, scale) => {
                         if let (Kind::Integer | Kind::Decimal, Literal::Float(value)) = (kind, literal) {
                             return self.numbers(how, number, Number::float(*value));
                         }
-                        let digits = digits_of(kind, literal).ok_or_else(|| self.mismatch(number.class, literal))?;
+                        let digits = digits_of(kind, literal).ok_or_else(|| mismatch(literal))?;
                         Ok(exact(slot, how, digits, scale))
                     }
                     _ => unreachable!("a number is exact or floating-point"),
@@ -252,60 +289,40 @@ impl<'a> Binder<'a> {
 
     fn among(&mut self, one: &Expression, among: &[Literal]) -> Result<Condition, Failure> {
         let bound = self.bind(one)?;
-        let known: Vec<&Literal> = among.iter().filter(|literal| **literal != Literal::Null).collect();
-        let condition = match bound {
-            Bound::Text(slot) => {
-                let text = |literal: &&Literal| match literal {
-                    Literal::Text(text) => Some(text.clone()),
-                    _ => None,
+        let (column, class) = self.column_and_class(&bound);
+        let mismatch = |literal: &Literal| self.mismatch(column, class, literal);
+        let known = among.iter().filter(|literal| **literal != Literal::Null);
+        let condition = match (bound, class) {
+            (Bound::Text(slot), _) => {
+                let text = |literal: &Literal| match literal {
+                    Literal::Text(text) => Ok(text.clone()),
+                    other => Err(mismatch(other)),
                 };
-                let texts: Option<Vec<_>> = known.iter().map(text).collect();
-                let mut texts = texts
-                    .ok_or_else(|| self.wrong(format!("column `{}` is a text: IN takes others", self.name(slot))))?;
+                let mut texts = known.map(text).collect::<Result<Vec<_>, _>>()?;
                 texts.sort_unstable();
                 Condition::Text(slot, TextTest::In(texts))
             }
-            Bound::Number(number) => match (number.class, &number.value) {
-                (Class::Exact(kind, scale), crate::value::Value::Column(slot)) => {
-                    let mut values = Vec::with_capacity(known.len());
-                    for literal in known {
-                        let digits = digits_of(kind, literal).ok_or_else(|| self.mismatch(number.class, literal))?;
-                        // One with more digits than the column has is none of its values.
-                        values.extend(at_scale(digits, scale).ok());
-                    }
-                    values.sort_unstable();
-                    Condition::Exact(*slot, Test::In(values))
+            (Bound::Number(Number { value: Value::Column(slot), .. }), Class::Exact(kind, scale)) => {
+                let mut values = Vec::new();
+                for literal in known {
+                    let digits = digits_of(kind, literal).ok_or_else(|| mismatch(literal))?;
+                    // One with more digits than the column has is none of its values.
+                    values.extend(at_scale(digits, scale).ok());
                 }
-                (Class::Float, crate::value::Value::Column(slot)) => {
-                    let values: Option<Vec<_>> = known.into_iter().map(float_of).collect();
-                    let values = values.ok_or_else(|| self.wrong("IN of a floating-point number takes numbers"))?;
-                    Condition::Float(*slot, Test::In(values))
-                }
-                _ => return Err(self.wrong("IN is of a column")),
-            },
+                values.sort_unstable();
+                Condition::Exact(slot, Test::In(values))
+            }
+            (Bound::Number(Number { value: Value::Column(slot), .. }), Class::Float) => {
+                let value = |literal| float_of(literal).ok_or_else(|| mismatch(literal));
+                Condition::Float(slot, Test::In(known.map(value).collect::<Result<_, _>>()?))
+            }
+            (Bound::Number(_), _) => return Err(self.wrong("IN is of a column")),
             _ => return Err(self.wrong("IN is of a column of numbers, dates or texts")),
         };
         if among.contains(&Literal::Null) {
             return Ok(Condition::Or(vec![condition, Condition::Constant(None)]));
         }
         Ok(condition)
-    }
-
-    fn mismatch(&self, class: Class, literal: &Literal) -> Failure {
-        let what = match literal {
-            Literal::Null => "NULL",
-            Literal::Boolean(_) => "true or false",
-            Literal::Number { .. } | Literal::Float(_) => "a number",
-            Literal::Text(_) => "a text",
-            Literal::Date(_) => "a date",
-            Literal::Timestamp(_) => "a timestamp",
-        };
-        let hint = match class {
-            Class::Exact(Kind::Day, _) => "; a date is written date '1994-01-01'",
-            Class::Exact(Kind::Time, _) => "; a timestamp is written timestamp '1994-01-01 00:00:00'",
-            _ => "",
-        };
-        self.wrong(format!("{} is compared with {what}{hint}", class.name()))
     }
 }
 

@@ -2,14 +2,14 @@
 
 use crate::input::{Fetched, Input};
 use crate::lines::{Pieces, carry, columns, first_wrong, last_line_end, sample, wrong_value};
-use crate::table::{Batches, Table, text_rows};
+use crate::table::{Batches, Table, data_type, text_rows};
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_json::ReaderBuilder;
 use arrow_json::reader::infer_json_schema;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 use diskside_scan::{ColumnType, Failure, FailureKind};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -41,6 +41,10 @@ impl JsonFile {
         let places = first_places(&text);
         let place = |field: &Field| places.get(field.name().as_bytes()).copied().unwrap_or(usize::MAX);
         fields.sort_by_cached_key(|field| (place(field), field.name().clone()));
+        // A member that the first lines lack is a column if it is given a type.
+        let known: HashSet<String> = fields.iter().map(|field| field.name().clone()).collect();
+        let late = types.iter().filter(|(name, _)| !known.contains(name));
+        fields.extend(late.map(|(name, of)| Field::new(name, data_type(*of), true)));
         let schema = columns(input, fields, types)?;
         let pieces = Pieces::new(0, input.len());
         Ok(Self { schema, pieces, state: Mutex::new(State { carried: Vec::new(), line: 1 }) })

@@ -32,6 +32,7 @@ mod json_file;
 mod keys;
 mod lines;
 mod merge;
+mod mismatch;
 mod outcome;
 mod pages;
 mod panics;

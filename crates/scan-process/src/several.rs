@@ -19,7 +19,7 @@ use arrow_ipc::reader::StreamReader;
 use arrow_schema::{DataType, Field, Schema};
 use diskside_child::MayMakeCode;
 use diskside_engine::columns::Outputs;
-use diskside_scan::{Failure, FailureKind, Frame, OneFile, Plan, Report, Several, Stop, To};
+use diskside_scan::{Failure, FailureKind, Format, Frame, OneFile, Plan, Report, Several, Stop, To};
 use std::collections::VecDeque;
 
 /// Carries a plan out.
@@ -114,7 +114,14 @@ impl Scan<'_> {
     }
 
     fn ask_for_columns(&mut self) -> Result<(), Failure> {
-        let plan = Plan { format: self.outcome.plan.format, limit: Some(0), ..Plan::default() };
+        let Plan { format, types, .. } = self.outcome.plan;
+        let is_json = match format {
+            Format::Auto => Format::of_text(&self.files[self.next].name) == Some(Format::JsonLines),
+            _ => *format == Format::JsonLines,
+        };
+        // A member that is given a type is a column of each file; of other files only some may have the column.
+        let types = if is_json { types.clone() } else { Vec::new() };
+        let plan = Plan { format: *format, types, limit: Some(0), ..Plan::default() };
         let answer = self.requests.ask(self.next, &plan)?;
         self.asked.push_back(Asked { file: self.next, answer, share: None });
         self.next = if self.several.are_parts { self.files.len() } else { self.next + 1 };

@@ -379,11 +379,21 @@ fn plans_that_do_not_fit_are_told_what_is_wrong() {
     let mut random = fastrand::Rng::with_seed(3);
     for (plan, wanted) in [
         (filtered("d = 1"), "no column `d`; it has a, b, c"),
-        (filtered("c = 1"), "column `c` is a text: compare it with 'one'"),
-        (filtered("a = 'x'"), "a number is compared with a text"),
-        (filtered("a = date '2000-01-01'"), "a number is compared with a date"),
+        (filtered("c > 1.5"), "column `c` is of type text, and is compared with a number, 1.5: compare it with 'one'"),
+        (
+            filtered("c in ('x', 3)"),
+            "column `c` is of type text, and is compared with a number, 3: compare it with 'one'",
+        ),
+        (filtered("a = 'x'"), "column `a` is of type integer, and is compared with a text, 'x'"),
+        (filtered("a in (1, 'x')"), "column `a` is of type integer, and is compared with a text, 'x'"),
+        (filtered("a = date '2000-01-01'"), "column `a` is of type integer, and is compared with a date"),
+        (filtered("a + 1 = 'x'"), "a number is compared with a text, 'x'"),
+        (
+            filtered("a like '1%'"),
+            "column `a` is of type integer, and is compared with a pattern: LIKE is of a column of texts",
+        ),
         (filtered("a + 1"), "a filter is a condition, such as a < 1"),
-        (filtered("a = c"), "things of different types are compared"),
+        (filtered("a = c"), "column `a` is of type integer, and is compared with column `c` of type text"),
         (sums("sum(c)"), "`sum(c)` is not of numbers"),
         (sums("sum(c + 1)"), "only numbers are added and multiplied"),
         (sums("sum(9223372036854775807 + a)"), "a sum or a product has more digits than a result holds"),

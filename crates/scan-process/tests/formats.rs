@@ -156,7 +156,7 @@ fn what_is_wrong_with_a_text_is_told_with_its_line() {
         ("header.csv", "a,\"b\n1,2\n3,4\n", "line 1: a quote is not closed"),
         ("empty.csv", "", "it is empty"),
         ("few.jsonl", "{\"a\": 1}\n\n{\"a\": x}\n", "its first lines are not JSON objects: line 3: "),
-        ("plain.txt", "a,b\n1,2\n3,4\n5,6\n", "If it is CSV, Arrow or JSON lines, name its format as the input"),
+        ("plain.txt", "a,b\n1,2\n3,4\n5,6\n", "If it is CSV, Arrow or JSON lines, say so: --input csv,"),
         ("array.jsonl", "[1, 2]\n", "its first lines are not JSON objects"),
     ] {
         let failure = failed(&whole(name, text), &sums("sum(a)"));
@@ -185,8 +185,31 @@ fn what_is_wrong_with_a_text_is_told_with_its_line() {
         (unknown.kind, &*unknown.message),
         (FailureKind::Plan, "known.csv: there is no column `c` to have a type")
     );
+    for (text, delimiter) in [("a;b\n1;2\n", "';'"), ("a\tb\n1\t2\n", "$'\\t'"), ("a|b\n1|2\n", "'|'")] {
+        let other = failed(&whole("other.csv", text), &rows("b", "b = 2"));
+        let told = format!("that looks like a text with another delimiter: --delimiter {delimiter}");
+        assert!(other.kind == FailureKind::Plan && other.message.ends_with(&told), "{other:?}");
+    }
+    assert!(!failed(&known, &rows("c", "c = 2")).message.contains("delimiter"));
     let compressed = failed(&whole("a.csv.gz", "\x1f"), &Plan::default());
     assert_eq!(compressed.kind, FailureKind::Unsupported);
+}
+
+/// A member that the first 256 KiB lack could be neither named nor given a type.
+#[test]
+fn a_member_that_begins_late_is_a_column_if_it_is_given_a_type() {
+    let directory = tempfile::tempdir().unwrap();
+    let early: String = (0..40_000).map(|row| format!("{{\"a\": {row}}}\n")).collect();
+    let late = r#"{"a": 1, "late": 1.25}"#;
+    let file = written(directory.path(), "late.jsonl", format!("{early}{late}\n{{\"late\": null}}\n"));
+    let types = || parse_types("late decimal(5, 2)").unwrap();
+    let found = scan(&file, &Plan { types: types(), ..rows("a,late", "late > 1") }).unwrap().0;
+    assert_eq!(integers(&found, 0), [Some(1)]);
+    assert_eq!(found.column(1).as_primitive::<Decimal64Type>().values(), &[125]);
+    let all = scan(&file, &Plan { types: types(), ..Plan::default() }).unwrap().0;
+    assert_eq!((all.num_rows(), all.column(1).null_count()), (40_002, 40_001));
+    let unknown = failed(&file, &rows("late", "late > 1"));
+    assert!(unknown.message.ends_with("is a column if it is given a type: --types 'late text'"), "{unknown:?}");
 }
 
 /// The fraction of a number was cut off where the first lines had whole ones, and the sum was wrong without a word.

@@ -545,6 +545,11 @@ mod tests {
             ("a = 'x", "a text has no closing quote, at `'x`"),
             ("a = date '1994-02-30'", "a date is 'YYYY-MM-DD', at `date '1994-02-30'`"),
             ("a ; b", "unknown character, at `; b`"),
+            (
+                "addr.zip = '1'",
+                "a scan reaches no field within a nested column: output the column whole, and compare its fields where the rows are \
+                 read; a name that has a point itself is in \"double quotes\", at `.zip = '1'`",
+            ),
             ("(a = 1", "expected `)`, at `the end`"),
             (
                 "Region Name = 'EU'",

@@ -45,6 +45,10 @@ pub(super) fn tokens(text: &str) -> Result<Vec<(usize, Token)>, TextError> {
             let symbol = symbol.ok_or_else(|| match first {
                 '%' => wrong("a scan has no remainders"),
                 '/' => wrong("a scan does not divide: compare with a product, such as `a > 2 * b` for `a / 2 > b`"),
+                '.' if matches!(found.last(), Some((_, Token::Word(_) | Token::Quoted(_)))) => wrong(
+                    "a scan reaches no field within a nested column: output the column whole, and compare its fields where the rows \
+                     are read; a name that has a point itself is in \"double quotes\"",
+                ),
                 _ => wrong("unknown character"),
             })?;
             (Token::Symbol(symbol), symbol.len())
