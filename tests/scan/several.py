@@ -131,6 +131,21 @@ def refusals(diskside, server):
     write("values/k=x/a.parquet", table)
     write("damaged/a.parquet", table)
     write("hidden/_a.parquet", table)
+    many = pa.table({f"c{number}": [1] for number in range((16 << 10) + 1)})
+    write("many/a.parquet", many.select(range(16 << 10)))
+    write("many/b.parquet", many)
+    long = pa.table({f"{'long' * 20}{number}": [1] for number in range(7000)})
+    write("long/a.parquet", long)
+    write("long/b.parquet", long)
+    write("delta/n=1/a.parquet", table)
+    (root / "delta/_delta_log").mkdir()
+    (root / "delta/_delta_log/00000000000000000000.json").write_text("{}")
+    write("lake/web/events/data/a.parquet", table)
+    (root / "lake/web/events/metadata").mkdir()
+    (root / "lake/web/events/metadata/v1.metadata.json").write_text("{}")
+    (root / "late").mkdir()
+    (root / "late/a.jsonl").write_text('{"a": 1}\n')
+    (root / "late/b.jsonl").write_text('{"a": 1}\n' * 40_000 + '{"late": 2.5}\n')
     (root / "damaged/b.parquet").write_text("this is not a Parquet file")
     (root / "empty").mkdir()
     for name, options, code, told in [
@@ -148,6 +163,18 @@ def refusals(diskside, server):
         ("values", ["--where", "k = 1"], 2, ["compare it with 'one'"]),
         ("values", ["--where", "k = 'y'"], 0, []),
         ("damaged", [], 4, ["damaged/b.parquet: it is ", "Parquet"]),
+        ("many", [], 2, ["many/b.parquet has 16385 columns", "at most 16384", "Name those that are wanted (--columns)"]),
+        ("many", ["--columns", "c16384"], 0, []),
+        ("many", ["--aggregate", "sum(c3)"], 0, []),
+        ("long", [], 2, ["long/a.parquet has 7000 columns", "512 KiB of names"]),
+        ("delta", [], 2, ["it is a Delta table", "scan_delta of the Python package", "/wrong/delta/**/*.parquet'"]),
+        ("delta/**/*.parquet", [], 0, []),
+        ("delta/n=1", [], 0, []),
+        ("lake", [], 2, ["web/events below it is an Iceberg table", "scan_iceberg", "/wrong/lake/web/events/**/*.parquet'"]),
+        ("lake/web/events/**/*.parquet", [], 0, []),
+        ("lake/web/events/data", [], 0, []),
+        ("late", ["--where", "late > 2"], 2, ["no column `late`"]),
+        ("late", ["--where", "late > 2", "--types", "late float"], 0, []),
         ("hidden", [], 2, ["there are no files in this directory, or only hidden ones"]),
         ("empty", [], 2, ["there are no files in this directory"]),
         ("*.arrow", [], 2, ["no file matches this pattern"]),

@@ -6,7 +6,7 @@ use crate::result::exact_array;
 use crate::table::data_type;
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, StringArray, new_null_array};
 use arrow_schema::{DataType, Field, Schema, TimeUnit};
-use diskside_scan::{ColumnType, Failure, FailureKind, Literal, OneFile, Plan, Several};
+use diskside_scan::{COLUMNS_MAX, ColumnType, Failure, FailureKind, Literal, OneFile, PLAN_LEN_MAX, Plan, Several};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -90,6 +90,15 @@ impl Union {
         outcome: Outcome<'_>,
     ) -> Result<(), Failure> {
         let wrong = |what: String| Err(outcome.failure(FailureKind::Plan, what));
+        if self.is_of_all() && !may_name_all(schema) {
+            return wrong(format!(
+                "{} has {} columns. The scan of one of several files names its columns: at most {COLUMNS_MAX}, with {} KiB of names. \
+                 Name those that are wanted (--columns), or scan the file alone",
+                files[file].name,
+                schema.fields().len(),
+                PLAN_LEN_MAX >> 10,
+            ));
+        }
         let mut had = Had::default();
         for field in schema.fields() {
             let name = field.name();
@@ -204,6 +213,12 @@ impl Union {
         let is_had = self.had[file].as_ref().is_some_and(|had| had.all.contains(at));
         (!is_had).then_some(Literal::Null)
     }
+}
+
+/// Whether the plan for a file has room for the names of all columns.
+fn may_name_all(schema: &Schema) -> bool {
+    let names_len: usize = schema.fields().iter().map(|field| size_of::<u32>() + field.name().len()).sum();
+    schema.fields().len() <= COLUMNS_MAX && names_len <= PLAN_LEN_MAX
 }
 
 fn named(plan: &Plan) -> Option<HashSet<String>> {

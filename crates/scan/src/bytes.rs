@@ -15,8 +15,8 @@ pub(crate) use writer::Writer;
 
 /// The most bytes of a plan.
 pub const PLAN_LEN_MAX: usize = 512 << 10;
-/// The most columns and aggregates.
-pub(crate) const COLUMNS_MAX: usize = 16 << 10;
+/// The most columns, types of columns and aggregates that a plan names.
+pub const COLUMNS_MAX: usize = 16 << 10;
 const VERSION: u16 = 1;
 const VERSION_WITH_FUNCTION: u16 = 2;
 /// How a plan is refused that is newer than who reads it.

@@ -29,7 +29,7 @@ mod spare;
 mod text;
 mod to_child;
 
-pub use bytes::{PLAN_LEN_MAX, PlanError, UNKNOWN_VERSION, function_of};
+pub use bytes::{COLUMNS_MAX, PLAN_LEN_MAX, PlanError, UNKNOWN_VERSION, function_of};
 pub use frames::{
     Failure, FailureKind, Frame, FrameError, OUTPUT_LEN_MAX, READ_LEN_MAX, REPORT_LEN, ReadOf, ReadsBy, Report, Start,
     Stop, To,

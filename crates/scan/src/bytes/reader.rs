@@ -1,6 +1,6 @@
 //! Reads the parts of a plan, each with its bound.
 
-use super::PlanError;
+use super::{COLUMNS_MAX, PlanError};
 use crate::plan::{
     ARGS_LEN_MAX, Aggregate, AggregateKind, Arithmetic, ColumnFunction, ColumnType, Comparison, DEPTH_MAX, Expression,
     Format, Gives, Literal, NAME_LEN_MAX, OBJECT_LEN_MAX,
@@ -77,7 +77,10 @@ impl<'a> Reader<'a> {
     ) -> Result<Vec<T>, PlanError> {
         let count = self.u32()? as usize;
         if count > count_max {
-            return Err(self.wrong("a list is too long"));
+            return Err(self.wrong(match count_max {
+                COLUMNS_MAX => "it names more than 16,384 columns, types or sums",
+                _ => "a list has more than 65,536 values",
+            }));
         }
         // An item has at least a byte: no list is longer than what is there.
         if count > self.bytes.len() - self.at {
