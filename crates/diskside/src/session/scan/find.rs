@@ -164,6 +164,11 @@ impl Session {
         if found == [named.clone()] {
             return Ok(found);
         }
+        let directory_len = path(named).len();
+        let why = found.iter().filter(|_| !is_pattern).find_map(|file| is_of_table(named, path(file), directory_len));
+        if let Some(why) = why {
+            return input(&why);
+        }
         let skipped = base_len(path(named), is_pattern);
         let shows = |first: u8| {
             is_pattern && path(named)[skipped..].split(|byte| *byte == b'/').any(|name| name.first() == Some(&first))
@@ -183,6 +188,31 @@ impl Session {
             true => input("there are no files in this directory, or only hidden ones, whose names begin with _ or ."),
         }
     }
+}
+
+/// Why a directory is not scanned as the files below it: one of them is the metadata of a table, by which some of its rows were deleted
+/// or replaced. So many bytes of its path are those of the directory.
+fn is_of_table(named: &Location, file: &[u8], directory_len: usize) -> Option<String> {
+    let below = String::from_utf8_lossy(file.get(directory_len..)?);
+    let names: Vec<&str> = below.split('/').filter(|name| !name.is_empty()).collect();
+    let of_delta = names.iter().position(|name| *name == "_delta_log").filter(|at| at + 1 < names.len());
+    let (what, function, depth) = match (of_delta, &names[..]) {
+        (Some(depth), _) => ("a Delta table", "scan_delta", depth),
+        (None, [.., "metadata", name]) if name.contains(".metadata.json") => {
+            ("an Iceberg table", "scan_iceberg", names.len() - 2)
+        }
+        _ => return None,
+    };
+    let (is, below) = match depth {
+        0 => ("it is".to_owned(), String::new()),
+        _ => (format!("{} below it is", names[..depth].join("/")), format!("{}/", names[..depth].join("/"))),
+    };
+    let directory = named.to_string();
+    Some(format!(
+        "{is} {what}, and rows in its files may be deleted or replaced: {function} of the Python package reads it. A pattern scans the \
+         files as they are: '{}/{below}**/*.parquet'",
+        directory.trim_end_matches('/')
+    ))
 }
 
 fn refuse_too_many(name: &str, count: usize) -> Result<(), SessionError> {
