@@ -3,9 +3,11 @@
 
 mod common;
 
+use arrow_array::types::Int64Type;
 use arrow_array::{
     ArrayRef, BooleanArray, Date32Array, Decimal128Array, DictionaryArray, Float32Array, Float64Array, Int8Array,
-    Int64Array, NullArray, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray, UInt64Array,
+    Int64Array, ListArray, NullArray, RecordBatch, StringArray, StringViewArray, TimestampMicrosecondArray,
+    UInt64Array,
 };
 use arrow_ipc::CompressionType;
 use arrow_ipc::writer::{FileWriter, IpcWriteOptions, StreamWriter};
@@ -16,6 +18,8 @@ use diskside_scan::{
 };
 use fastrand::Rng;
 use parquet::arrow::ArrowWriter;
+use parquet::basic::{Compression as Codec, Encoding, GzipLevel, ZstdLevel};
+use parquet::file::properties::{WriterProperties, WriterVersion};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -78,9 +82,40 @@ fn columns_of_arrow() -> RecordBatch {
 }
 
 fn parquet() -> Vec<u8> {
-    let mut writer = ArrowWriter::try_new(Vec::new(), columns().schema(), None).unwrap();
-    writer.write(&columns()).unwrap();
+    parquet_of(&columns(), WriterProperties::default())
+}
+
+fn parquet_of(columns: &RecordBatch, properties: WriterProperties) -> Vec<u8> {
+    let mut writer = ArrowWriter::try_new(Vec::new(), columns.schema(), Some(properties)).unwrap();
+    writer.write(columns).unwrap();
     writer.into_inner().unwrap()
+}
+
+/// The same rows in other encodings, pages and codecs.
+fn ways_of_parquet() -> [WriterProperties; 4] {
+    let builder = || WriterProperties::builder().set_max_row_group_row_count(Some(100));
+    let delta =
+        [("a", Encoding::DELTA_BINARY_PACKED), ("t", Encoding::DELTA_BYTE_ARRAY), ("g", Encoding::BYTE_STREAM_SPLIT)];
+    let pages = builder().set_data_page_row_count_limit(20).set_write_batch_size(20);
+    let delta = delta
+        .into_iter()
+        .fold(pages.clone(), |builder, (column, encoding)| builder.set_column_encoding(column.into(), encoding));
+    [
+        builder().set_compression(Codec::SNAPPY).set_bloom_filter_enabled(true).build(),
+        pages.set_writer_version(WriterVersion::PARQUET_2_0).set_compression(Codec::ZSTD(ZstdLevel::default())).build(),
+        delta.set_dictionary_enabled(false).set_compression(Codec::LZ4_RAW).build(),
+        builder().set_compression(Codec::GZIP(GzipLevel::default())).set_dictionary_page_size_limit(64).build(),
+    ]
+}
+
+/// With lists, which have levels.
+fn columns_and_lists() -> RecordBatch {
+    let all = columns();
+    let lists = (0..ROWS).map(|row| (row % 4 != 0).then(|| (0..row % 3).map(|value| (value != 1).then_some(value))));
+    let lists: ArrayRef = Arc::new(ListArray::from_iter_primitive::<Int64Type, _, _>(lists));
+    let names = all.schema().fields().iter().map(|field| field.name().clone()).collect::<Vec<_>>();
+    let of_all = names.into_iter().zip(all.columns().iter().cloned()).chain([("l".to_owned(), lists)]);
+    RecordBatch::try_from_iter_with_nullable(of_all.map(|(name, column)| (name, column, true))).unwrap()
 }
 
 fn arrow(is_stream: bool, compression: Option<CompressionType>) -> Vec<u8> {
@@ -405,6 +440,22 @@ fn a_changed_arrow_file_ends_its_scan_alone() {
 fn a_changed_arrow_stream_ends_its_scan_alone() {
     for compression in [None, Some(CompressionType::LZ4_FRAME), Some(CompressionType::ZSTD)] {
         changed_files_end_their_scans("a.arrows", &arrow(true, compression), &plans("c", "v"));
+    }
+}
+
+#[test]
+fn a_changed_parquet_file_ends_its_scan_alone() {
+    let number = Literal::Number { digits: i64::MAX.into(), scale: 0 };
+    let of_a = Expression::Compare(
+        Comparison::Equal,
+        Box::new(Expression::Column("a".into())),
+        Box::new(Expression::Literal(number)),
+    );
+    // What statistics, Bloom filters and page indexes say counts only where there is a condition.
+    let pruned = Plan { filter: Some(of_a), columns: vec!["t".into(), "l".into(), "d".into()], ..Plan::default() };
+    let plans: Vec<Plan> = plans("t", "t").into_iter().chain([pruned]).collect();
+    for properties in ways_of_parquet() {
+        changed_files_end_their_scans("a.parquet", &parquet_of(&columns_and_lists(), properties), &plans);
     }
 }
 
