@@ -53,7 +53,16 @@ impl Failure {
 
     /// The commands' options have other names here.
     pub(crate) fn in_words_of_python(text: &str) -> String {
-        text.replace("--loss-timeout-ms", "loss_timeout")
+        let mut text = text.replace("--delimiter $'", "delimiter='").replace("(--columns)", "(columns=)");
+        for option in ["types", "delimiter", "where"] {
+            text = text.replace(&format!("--{option} '"), &format!("{option}='"));
+        }
+        for (option, value) in [("input", "csv"), ("input", "arrow"), ("input", "jsonl"), ("place", "host")] {
+            text = text.replace(&format!("--{option} {value}"), &format!("{option}=\"{value}\""));
+        }
+        text.replace("--input says", "input= says")
+            .replace("--no-partitions", "partitions=False")
+            .replace("--loss-timeout-ms", "loss_timeout")
             .replace("--insecure (insecure = true in the file)", "insecure=True")
             .replace("--budget gives", "budget= gives")
     }

@@ -95,14 +95,39 @@ def test_a_file_that_is_replaced_meanwhile_is_named(session, sales):
         batches.read_all()
 
 
+def test_hidden_files_of_an_export_are_left_out(session, sales):
+    for name in ["_a.parquet", ".a.parquet"]:
+        pq.write_table(pa.table({"n": [0]}), sales.parent / name)
+    for source in [".", "./", "./sales", "sales/"]:
+        assert session.scan(source, aggregate="count(*)").arrow().to_pydict() == {"count(*)": [600]}
+
+
 def test_what_cannot_be_is_said(session, sales):
+    (sales.parent / "twice" / "year=1").mkdir(parents=True)
+    pq.write_table(pa.table({"year": [1]}), sales.parent / "twice" / "year=1" / "a.parquet")
     for source, options, told in [
         ([], {}, "there are no files to scan"),
         (3, {}, "is no file"),
         ("sales", {"partitions": 1}, "partitions: 1 is neither True nor False"),
         ("sales/*.csv", {}, "no file matches this pattern"),
-        ("sales", {"types": "year date"}, "'2022' in its path is not of the type of `year`"),
+        ("sales", {"types": "year date"}, "'2022' in its path is not of the type of `year`; say what it is, such as types='year text'"),
+        ("twice", {}, "and in its path; leave columns of paths out .partitions=False. to have"),
         ("sales", {"columns": "nothing"}, "no column `nothing`; it has n, price, year, kind"),
     ]:
         with pytest.raises(diskside.UsageError, match=told.replace("*", r"\*")):
             session.scan(source, **options).arrow()
+
+
+def test_remedies_are_in_words_of_python(session, sales):
+    for name, text in [("other.csv", "a;b\n1;2\n"), ("tabs.csv", "a\tb\n1\t2\n"), ("plain.txt", "a,b\n1,2\n3,4\n"), ("late.csv", "a\n" + "1\n" * 200_000 + "x\n")]:
+        (sales.parent / name).write_text(text)
+    for name, options, told in [
+        ("other.csv", {"where": "b = 2"}, "no column `b`; it has a;b; that looks like a text with another delimiter: delimiter=';'"),
+        ("tabs.csv", {"where": "b = 2"}, "another delimiter: delimiter='\\t'"),
+        ("plain.txt", {}, "If it is CSV, Arrow or JSON lines, say so: input=\"csv\", input=\"arrow\" or input=\"jsonl\""),
+        ("late.csv", {}, "say what it is, such as types='a text'"),
+    ]:
+        with pytest.raises(diskside.DisksideError) as caught:
+            session.scan(name, **options).arrow()
+        assert told in str(caught.value) and "--" not in str(caught.value)
+    assert session.scan("other.csv", where="b = 2", delimiter=";").arrow().num_rows == 1

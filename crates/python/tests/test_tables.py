@@ -106,6 +106,18 @@ def test_a_version_that_was_is_scanned(lake: Path, session: diskside.Session) ->
     assert kept.arrow().num_rows == 3 and session.scan_delta("sales").arrow().num_rows == 103
 
 
+def test_a_directory_of_a_table_is_not_scanned_as_files(lake: Path, session: diskside.Session) -> None:
+    """Rows that were deleted came back without a word."""
+    write_deltalake(lake / "sales", sales(0))
+    DeltaTable(lake / "sales").delete("n % 10 = 3")
+    for name, source in [("", "sales"), ("", lake / "sales"), ("sales below ", lake), ("sales below ", ".")]:
+        with pytest.raises(diskside.UsageError, match=f"{name}it is a Delta table, .*: scan_delta of the Python package reads it"):
+            session.scan(source, aggregate="count(*)").arrow()
+    # As the message says.
+    assert session.scan("sales/**/*.parquet", aggregate="count(*)").arrow().to_pydict() == {"count(*)": [190]}
+    assert session.scan_delta("sales").arrow().num_rows == 90
+
+
 DAYS = [datetime.datetime(2020, 1, day) for day in (1, 2, 3, 4)]
 MOMENTS = [datetime.datetime(2020, 1, 1, 1, 2, 3, 456), None, datetime.datetime(1960, 1, 1), *DAYS]
 MONEY = [None if text is None else Decimal(text) for text in ("1.50", None, "2.25", "0.00", "12345678.99", "7.00", "8.00")]

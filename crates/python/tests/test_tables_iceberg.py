@@ -115,6 +115,15 @@ def test_rows_are_those_of_the_table(catalog: SqlCatalog, session: diskside.Sess
         assert scan.arrow().to_pydict() == {"n": [152, 151]}
 
 
+def test_a_directory_of_a_table_is_not_scanned_as_files(catalog: SqlCatalog, session: diskside.Session) -> None:
+    table = made(catalog, sales(0))
+    table.delete("n >= 30 and n < 40")
+    within = table.location().rpartition("/lake/")[2]
+    with pytest.raises(diskside.UsageError, match="it is an Iceberg table, .*: scan_iceberg of the Python package reads it"):
+        session.scan(within, aggregate="count(*)").arrow()
+    assert session.scan(f"{within}/**/*.parquet", aggregate="count(*)").arrow().to_pydict() == {"count(*)": [190]}
+
+
 def test_snapshots_have_the_columns_that_the_table_had(catalog: SqlCatalog, session: diskside.Session) -> None:
     table = made(catalog, sales(0))
     first = table.current_snapshot().snapshot_id

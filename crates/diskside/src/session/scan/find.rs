@@ -164,8 +164,7 @@ impl Session {
         if found == [named.clone()] {
             return Ok(found);
         }
-        let directory_len = path(named).len();
-        let why = found.iter().filter(|_| !is_pattern).find_map(|file| is_of_table(named, path(file), directory_len));
+        let why = found.iter().filter(|_| !is_pattern).find_map(|file| is_of_table(named, path(file)));
         if let Some(why) = why {
             return input(&why);
         }
@@ -180,8 +179,9 @@ impl Session {
             [b'_', rest @ ..] => shows_underscores || rest.contains(&b'='),
             _ => true,
         };
+        let base = &path(named)[..skipped];
         let mut shown = found;
-        shown.retain(|file| path(file)[skipped..].split(|byte| *byte == b'/').all(is_shown));
+        shown.retain(|file| below(path(file), base).split(|byte| *byte == b'/').all(is_shown));
         match shown.is_empty() {
             false => Ok(shown),
             true if is_pattern => input("no file matches this pattern"),
@@ -191,9 +191,9 @@ impl Session {
 }
 
 /// Why a directory is not scanned as the files below it: one of them is the metadata of a table, by which some of its rows were deleted
-/// or replaced. So many bytes of its path are those of the directory.
-fn is_of_table(named: &Location, file: &[u8], directory_len: usize) -> Option<String> {
-    let below = String::from_utf8_lossy(file.get(directory_len..)?);
+/// or replaced.
+fn is_of_table(named: &Location, file: &[u8]) -> Option<String> {
+    let below = String::from_utf8_lossy(below(file, path(named)));
     let names: Vec<&str> = below.split('/').filter(|name| !name.is_empty()).collect();
     let of_delta = names.iter().position(|name| *name == "_delta_log").filter(|at| at + 1 < names.len());
     let (what, function, depth) = match (of_delta, &names[..]) {
@@ -242,6 +242,17 @@ fn base_len(named: &[u8], is_pattern: bool) -> usize {
     named[..wild].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1)
 }
 
+/// The path of a file below a directory, or below the part of a pattern that has no wildcards. An export leaves out names in it that mean
+/// nothing.
+fn below<'a>(file: &'a [u8], base: &[u8]) -> &'a [u8] {
+    let behind = |base: &[u8]| {
+        let is_whole = |rest: &&[u8]| base.is_empty() || base.ends_with(b"/") || rest.starts_with(b"/");
+        file.strip_prefix(base).filter(is_whole)
+    };
+    let names = base.split(|byte| *byte == b'/').filter(|name| !name.is_empty() && *name != b".");
+    behind(base).or_else(|| behind(&names.collect::<Vec<_>>().join(&b'/'))).unwrap_or(file)
+}
+
 pub(super) fn path(of: &Location) -> &[u8] {
     match of {
         Location::Local(path) => path.as_os_str().as_bytes(),
@@ -262,4 +273,25 @@ fn key(of: &Location) -> (String, &[u8]) {
 fn format_of(path: &[u8]) -> Option<&'static str> {
     let extension = PathBuf::from(std::ffi::OsStr::from_bytes(path)).extension()?.to_ascii_lowercase();
     EXTENSIONS.iter().find(|(_, ends)| ends.iter().any(|end| extension == *end)).map(|(format, _)| *format)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::below;
+
+    /// Of files below `.` in an export the first letter was cut off, so those that are hidden were scanned.
+    #[test]
+    fn a_path_below_a_directory_has_whole_names() {
+        for (file, base, wanted) in [
+            ("sales/_a/b", "sales", "/_a/b"),
+            ("sales/_a", "sales/", "_a"),
+            ("_a", ".", "_a"),
+            (".a/b", ".", ".a/b"),
+            ("./_a", ".", "/_a"),
+            ("sales/_a", "./sales//", "/_a"),
+            ("_a", "", "_a"),
+        ] {
+            assert_eq!(below(file.as_bytes(), base.as_bytes()), wanted.as_bytes(), "{file} below {base}");
+        }
+    }
 }
