@@ -451,7 +451,7 @@ fn a_changed_parquet_file_ends_its_scan_alone() {
         Box::new(Expression::Column("a".into())),
         Box::new(Expression::Literal(number)),
     );
-    // What statistics, Bloom filters and page indexes say counts only where there is a condition.
+    // Statistics, Bloom filters and page indexes are read only where there is a condition.
     let pruned = Plan { filter: Some(of_a), columns: vec!["t".into(), "l".into(), "d".into()], ..Plan::default() };
     let plans: Vec<Plan> = plans("t", "t").into_iter().chain([pruned]).collect();
     for properties in ways_of_parquet() {
