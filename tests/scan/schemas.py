@@ -144,7 +144,8 @@ class Days:
         self.step = rng.choice([0, 1, 10])
 
     def array(self, rng, rows):
-        return filled(rng, rows, self.kind, lambda row: DAY + datetime.timedelta(row // self.step if self.step else rng.randrange(-9999, 9999)))
+        days = (lambda row: row // self.step) if self.step else (lambda _: rng.randrange(-9999, 9999))
+        return filled(rng, rows, self.kind, lambda row: DAY + datetime.timedelta(days(row)))
 
     def conditions(self, rng, name):
         literal = f"'{DAY + datetime.timedelta(rng.randrange(-400, 400))}"

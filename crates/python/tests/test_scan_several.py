@@ -119,7 +119,9 @@ def test_what_cannot_be_is_said(session, sales):
 
 
 def test_remedies_are_in_words_of_python(session, sales):
-    for name, text in [("other.csv", "a;b\n1;2\n"), ("tabs.csv", "a\tb\n1\t2\n"), ("plain.txt", "a,b\n1,2\n3,4\n"), ("late.csv", "a\n" + "1\n" * 200_000 + "x\n")]:
+    late = "a\n" + "1\n" * 200_000 + "x\n"
+    texts = [("other.csv", "a;b\n1;2\n"), ("tabs.csv", "a\tb\n1\t2\n"), ("plain.txt", "a,b\n1,2\n3,4\n"), ("late.csv", late)]
+    for name, text in texts:
         (sales.parent / name).write_text(text)
     for name, options, told in [
         ("other.csv", {"where": "b = 2"}, "no column `b`; it has a;b; that looks like a text with another delimiter: delimiter=';'"),

@@ -58,7 +58,8 @@ impl ParquetFile {
             _ => {
                 return Err(damaged(
                     input,
-                    "it is not a Parquet file: it does not end with PAR1. If it is CSV, Arrow or JSON lines, say so: --input csv, --input arrow or --input jsonl",
+                    "it is not a Parquet file: it does not end with PAR1. If it is CSV, Arrow or JSON lines, say so: \
+                     --input csv, --input arrow or --input jsonl",
                 ));
             }
         }

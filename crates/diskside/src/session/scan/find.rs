@@ -5,7 +5,7 @@ use super::super::error::SessionError;
 use crate::local_files::{FindError, below_or_matching};
 use crate::location::{ExportUrl, Location};
 use diskside_paths::Pattern;
-use diskside_scan::{ColumnType, Partitions};
+use diskside_scan::{COLUMNS_MAX, ColumnType, Partitions};
 use diskside_wire::file::{FileFlags, FileKind};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -120,6 +120,10 @@ impl Session {
         columns: Vec<(String, ColumnType)>,
     ) -> Result<ScanFiles, SessionError> {
         refuse_too_many(&name, files.len())?;
+        if columns.len().max(partitions.len()) > COLUMNS_MAX {
+            let why = format!("it has {} columns, and a scan of a table takes at most {COLUMNS_MAX}", columns.len());
+            return Err(SessionError::Input { name, why });
+        }
         files.sort_by(|(a, _), (b, _)| key(a).cmp(&key(b)));
         let (files, values): (Vec<_>, Vec<_>) = files.into_iter().unzip();
         let named: Vec<_> = files.iter().map(ToString::to_string).zip(values).collect();
@@ -277,7 +281,18 @@ fn format_of(path: &[u8]) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::below;
+    use super::*;
+
+    #[test]
+    fn a_table_of_more_columns_than_a_scan_takes_is_refused() {
+        let of = |count: usize| {
+            let columns = (0..count).map(|number| (format!("c{number}"), ColumnType::Text)).collect();
+            Session::scan_files_of_table("the table".into(), Vec::new(), Vec::new(), columns)
+        };
+        assert!(of(COLUMNS_MAX).is_ok());
+        let told = of(COLUMNS_MAX + 1).unwrap_err().to_string();
+        assert_eq!(told, "the table: it has 16385 columns, and a scan of a table takes at most 16384");
+    }
 
     /// Of files below `.` in an export the first letter was cut off, so those that are hidden were scanned.
     #[test]
