@@ -30,15 +30,12 @@ def look_at(child, server):
     status, of_server, limits = told(child), told(server), limits_of(child)
     if set(opened(child)) != {0, 1, 2}:
         sys.exit(f"scan: a process that scans has more open than its pipes and the file: {opened(child)}")
-    for name, wanted in [("NoNewPrivs", "1"), ("Seccomp", "2")]:
-        # A filter that one thread set would not hold for the others.
+    # It has its server's filters, and two of its own: the second one forbids machine code. Each thread has them, not the first alone.
+    filters = int(of_server["Seccomp_filters"]) + 2
+    for name, wanted in [("NoNewPrivs", "1"), ("Seccomp", "2"), ("Seccomp_filters", str(filters))]:
         for thread in Path(f"/proc/{child}/task").iterdir():
             if (found := told(child, thread.name)[name]) != wanted:
-                sys.exit(f"scan: a thread of a process that scans has {name} {found}")
-    # It has its server's, and two of its own: the second one forbids machine code.
-    filters = [int(of["Seccomp_filters"]) for of in (status, of_server)]
-    if filters[0] != filters[1] + 2:
-        sys.exit(f"scan: the server has {filters[1]} system call filters, and a process that scans {filters[0]}")
+                sys.exit(f"scan: a thread of a process that scans has {name} {found}, and not {wanted}")
     for name in ["Uid", "Gid"]:
         if status[name] != of_server[name]:
             sys.exit(f"scan: a process that scans has {name} {status[name]}, and its server {of_server[name]}")
