@@ -12,6 +12,8 @@ use std::sync::Arc;
 /// Rows that are sorted at a time, and how many times the wanted ones they are at least.
 const SORTED_ROWS: usize = 64 << 10;
 const SORTED_TIMES: usize = 2;
+/// The same in bytes: columns of a small row group may have room for many more rows than they have.
+const SORTED_LEN: usize = 8 << 20;
 
 /// Keeps the wanted rows, and those that were not sorted yet.
 pub(crate) struct Top {
@@ -21,6 +23,9 @@ pub(crate) struct Top {
     wanted: usize,
     kept: Vec<RecordBatch>,
     rows: usize,
+    /// Bytes that all of them take, and those of the rows that were sorted last, which take no more than they need.
+    len: usize,
+    sorted_len: usize,
 }
 
 impl Top {
@@ -38,7 +43,7 @@ impl Top {
         };
         let keys = plan.order.iter().map(key).collect::<Result<_, String>>()?;
         let wanted = plan.limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-        Ok(Self { schema, keys, wanted, kept: Vec::new(), rows: 0 })
+        Ok(Self { schema, keys, wanted, kept: Vec::new(), rows: 0, len: 0, sorted_len: 0 })
     }
 
     pub(crate) fn add(&mut self, columns: Vec<ArrayRef>, rows: usize) -> Result<(), ArrowError> {
@@ -46,9 +51,13 @@ impl Top {
             return Ok(());
         }
         let columns = columns.iter().map(out).collect();
-        self.kept.push(RecordBatch::try_new(SchemaRef::clone(&self.schema), columns)?);
+        let batch = RecordBatch::try_new(SchemaRef::clone(&self.schema), columns)?;
+        self.len += batch.get_array_memory_size();
         self.rows += rows;
-        if self.rows >= SORTED_ROWS.max(self.wanted.saturating_mul(SORTED_TIMES)) { self.sort() } else { Ok(()) }
+        self.kept.push(batch);
+        let are_many = self.rows >= SORTED_ROWS.max(self.wanted.saturating_mul(SORTED_TIMES));
+        let are_long = self.len >= SORTED_LEN.max(self.sorted_len.saturating_mul(SORTED_TIMES));
+        if are_many || are_long { self.sort() } else { Ok(()) }
     }
 
     /// The wanted rows, in order.
@@ -71,7 +80,8 @@ impl Top {
         let first: UInt32Array = lexsort_to_indices(&columns, Some(self.wanted.min(self.rows)))?;
         let columns = all.columns().iter().map(|column| take(column, &first, None)).collect::<Result<_, _>>()?;
         let sorted = RecordBatch::try_new(SchemaRef::clone(&self.schema), columns)?;
-        (self.rows, self.kept) = (sorted.num_rows(), vec![sorted]);
+        self.sorted_len = sorted.get_array_memory_size();
+        (self.len, self.rows, self.kept) = (self.sorted_len, sorted.num_rows(), vec![sorted]);
         Ok(())
     }
 }

@@ -2,6 +2,8 @@
 
 mod common;
 
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, FixedSizeBinaryArray, Float64Array, Int64Array, RecordBatch, StringArray};
 use common::How;
 use diskside_scan::{
@@ -433,6 +435,22 @@ fn groups_have_their_share_of_the_memory() {
         ..plan
     };
     assert_eq!(scan(&file, &few).unwrap().1.rows_selected, 1);
+}
+
+/// Columns of a few rows had room for thousands while they waited to be sorted: a file of a hundred kilobytes needed more than 128 MiB.
+#[test]
+fn the_first_rows_of_many_small_row_groups_fit() {
+    let directory = tempfile::tempdir().unwrap();
+    let column =
+        |column: i64| -> ArrayRef { Arc::new(Int64Array::from_iter_values((0..6000).map(|row| row * column % 1009))) };
+    let names: Vec<String> = (0..40).map(|number| format!("c{number}")).collect();
+    let columns = names.iter().zip(1..).map(|(name, number)| (&**name, column(number))).collect();
+    let properties = WriterProperties::builder().set_max_row_group_row_count(Some(10)).build();
+    let file = write(directory.path(), "groups.parquet", columns, properties);
+    let order = parse_order("c1 desc, c0").unwrap();
+    let found = rows(&scan(&file, &Plan { order, limit: Some(40), ..Plan::default() }).unwrap().0);
+    let first = found.column(1).as_primitive::<Int64Type>().values();
+    assert!(found.num_rows() == 40 && first.is_sorted_by(|a, b| a >= b) && first[0] == 1008, "{first:?}");
 }
 
 /// A function that sums up `a`, as an object.
