@@ -42,7 +42,7 @@ pub(super) enum PropertySet {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Admin {
     Identify { cns: u8, nsid: u32, controller: u16, csi: u8 },
-    GetLogPage { lid: u8, offset: u64, len: u64, csi: u8, retain_event: bool },
+    GetLogPage { lid: u8, offset: u64, len: u64, csi: u8, groups_only: bool, retain_event: bool },
     GetFeatures { fid: u8, nsid: u32, select: u8, value: u32 },
     SetFeatures { fid: u8, nsid: u32, value: u32 },
     Abort { queue_id: u16, cid: u16 },
@@ -164,6 +164,7 @@ pub(super) fn parse_admin(sqe: &Sqe) -> Option<(Admin, Transfer)> {
                 offset: sqe.log_offset(),
                 len,
                 csi: sqe.log_csi(),
+                groups_only: sqe.ana_groups_only(),
                 retain_event: sqe.log_retains_event(),
             };
             // A length above 4 GiB is refused as too long whatever it is exactly.
@@ -216,5 +217,8 @@ pub(super) const fn is_nvm(opcode: u8) -> bool {
 
 /// Events that an I/O controller, or a discovery controller, can tell (OAES).
 pub(super) const fn events_of(discovery: bool) -> u32 {
-    if discovery { AsyncEventConfig::DISCOVERY_LOG } else { AsyncEventConfig::NAMESPACE_ATTRIBUTE }
+    match discovery {
+        true => AsyncEventConfig::DISCOVERY_LOG,
+        false => AsyncEventConfig::NAMESPACE_ATTRIBUTE | AsyncEventConfig::ASYMMETRIC_ACCESS,
+    }
 }

@@ -12,7 +12,7 @@ use crate::nqn::Nqn;
 use crate::status::Status;
 use crate::wire::{
     AUTHENTICATION_REQUIRED, CONCATENATION_REQUIRED, CONTROLLER_ID_DYNAMIC, Cap, ConnectData, ConnectError, Cqe, Sqe,
-    log_page, property,
+    property,
 };
 
 use super::command::{Admin, Command, Io, PropertySet};
@@ -198,20 +198,18 @@ impl Connection {
                     identify::Answer::Embedder => Outcome::Embedder,
                 })
             }
-            Admin::GetLogPage { lid, offset, len, csi, retain_event } => {
+            Admin::GetLogPage { lid, offset, len, csi, groups_only, retain_event } => {
                 let by_index = self.slots.get(slot).sqe.log_offset_is_index();
                 if len > u64::from(controller.subsystem.config.transfer_len_max) || by_index {
                     return Err(Status::INVALID_FIELD.dnr());
                 }
                 let clear = !retain_event;
-                let taken = clear.then_some(offset);
-                match logs::page(&self.subsystems, controller, (lid, csi, taken), self.config.local_address)? {
+                let wanted = logs::Wanted { lid, csi, groups_only, taken: clear.then_some(offset) };
+                match logs::page(&self.subsystems, controller, wanted, self.config.local_address)? {
                     logs::Answer::Embedder => Ok(Outcome::Embedder),
                     logs::Answer::Ours(page) => {
                         let (bytes, zeroes) = logs::part(&page, offset, len as usize)?;
-                        if clear
-                            && matches!(lid, log_page::CHANGED_NAMESPACES | log_page::DISCOVERY | log_page::RESERVATION)
-                        {
+                        if clear {
                             controller.unmask(lid);
                         }
                         Ok(Outcome::Page(bytes.to_vec(), zeroes))
@@ -443,7 +441,10 @@ impl Connection {
                 false if self.config.trusted => Standing::Trusted,
                 false => Standing::Named,
             };
-            let make = |cntlid| Controller::new(cntlid, host, data.host_id, of, keep_alive_ms, waker, standing);
+            let make = |cntlid| {
+                let made = Controller::new(cntlid, host, data.host_id, of, keep_alive_ms, waker, standing);
+                made.through(self.config.listener)
+            };
             (subsystem.attach(make).ok_or((Status::CONNECT_CONTROLLER_BUSY, None))?, false)
         } else {
             if subsystem.is_discovery() || queue_id > subsystem.config.io_queues_max {

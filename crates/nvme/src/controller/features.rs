@@ -8,6 +8,7 @@ use zerocopy::{FromBytes, FromZeros, IntoBytes};
 use crate::status::Status;
 use crate::wire::{AsyncEventConfig, CSI_NVM, HostBehavior, NSID_ALL, ReservationNotice, feature};
 
+use super::ana;
 use super::command::events_of;
 use super::shared::Controller;
 
@@ -112,6 +113,7 @@ pub(super) fn set(
     if supported(fid, discovery).is_none() {
         return Err(Status::INVALID_FIELD.dnr());
     }
+    ana::check_feature(controller, fid, nsid, true)?;
     if save {
         return Err(Status::FEATURE_NOT_SAVEABLE.dnr());
     }
@@ -199,6 +201,7 @@ pub(super) fn get(
     value: u32,
 ) -> Result<FeatureAnswer, Status> {
     let changeable = supported(fid, controller.subsystem.is_discovery()).ok_or(Status::INVALID_FIELD.dnr())?;
+    ana::check_feature(controller, fid, nsid, false)?;
     let current = controller.features();
     let default = Features::new(current.keep_alive_ms);
     let features = match select {

@@ -10,6 +10,7 @@ use crate::wire::{
     NvmControllerLimits, RESERVATION_CAPABILITIES, Version, cns, descriptor_type,
 };
 
+use super::ana::{self, PathState};
 use super::command::events_of;
 use super::config::{Namespace, SubsystemConfig};
 use super::connection::{ABORTS_MAX, ASYNC_EVENTS_MAX, IN_CAPSULE_LEN};
@@ -72,7 +73,7 @@ pub(super) fn answer(
         // that is not active; who knows of it asks by CNS 05h and 08h.
         cns::NAMESPACE | cns::ALLOCATED_NAMESPACE => match find(nsid)?.filter(|namespace| namespace.csi == CSI_NVM) {
             None => ours(IdentifyNamespace::zeroed().as_bytes()),
-            Some(namespace) => ours(identify_namespace(namespace).as_bytes()),
+            Some(namespace) => ours(identify_namespace(namespace, namespaces.path).as_bytes()),
         },
         cns::ACTIVE_NAMESPACES | cns::ALLOCATED_NAMESPACES => namespace_list(nsid, namespaces.iter().filter(visible)),
         cns::COMMAND_SET_ACTIVE_NAMESPACES | cns::COMMAND_SET_ALLOCATED_NAMESPACES => {
@@ -151,7 +152,11 @@ fn identify_controller(controller: &Controller, namespaces: &Namespaces) -> Vec<
     if discovery {
         return id.as_bytes().to_vec();
     }
-    id.multi_path = 1 << 1;
+    id.multi_path = 1 << 1 | 1 << 3;
+    id.ana_transition_s = ana::TRANSITION_S;
+    id.ana_capabilities = ana::CAPABILITIES;
+    id.ana_group_max.set(ana::GROUP);
+    id.ana_groups.set(1);
     id.subsystem_report = 1;
     id.firmware_updates = 1 << 1 | 1;
     id.warning_temperature_k.set(343);
@@ -188,18 +193,23 @@ fn identify_controller(controller: &Controller, namespaces: &Namespaces) -> Vec<
 /// Granularity of the keep alive timer in units of 100 ms.
 pub(super) const KEEP_ALIVE_GRANULARITY_100MS: u16 = 10;
 
-fn identify_namespace(namespace: &Namespace) -> IdentifyNamespace {
+fn identify_namespace(namespace: &Namespace, path: PathState) -> IdentifyNamespace {
     let mut id = IdentifyNamespace::zeroed();
     let shift = namespace.block_size.shift();
     id.size.set(namespace.blocks);
     id.capacity.set(namespace.blocks);
-    id.utilization.set(namespace.blocks);
     id.lba_formats[0] = LbaFormat::new(shift as u8);
     id.sharing = 1;
     id.attributes = namespace.read_only as u8;
     id.reservations = reservations(namespace);
     id.nguid = namespace.uuid;
-    id.capacity_bytes = (u128::from(namespace.blocks) << shift).to_le_bytes();
+    id.ana_group.set(ana::GROUP);
+    // What may not be known through a path that is not there (Base 2.0, 8.1.3.3); size and capacity are, and without them Linux
+    // takes the namespace away.
+    if path != PathState::Inaccessible {
+        id.utilization.set(namespace.blocks);
+        id.capacity_bytes = (u128::from(namespace.blocks) << shift).to_le_bytes();
+    }
     // Media work in pages of 4 KiB whatever the size of a block: writes and deallocations are best aligned to them.
     let page = (4096 >> shift) - 1;
     id.features = 1 << 4;
@@ -233,6 +243,7 @@ fn independent_namespace(namespace: &Namespace, config: &SubsystemConfig) -> Ind
     id.sharing = 1;
     id.reservations = reservations(namespace);
     id.attributes = namespace.read_only as u8;
+    id.ana_group.set(ana::GROUP);
     id.status = 1;
     if config.has_memory() {
         id.reachability_group.set(reachability_group(namespace.csi));

@@ -35,6 +35,7 @@ pub(super) fn parse(
     let Some(namespace) = namespaces.get(sqe.nsid()) else {
         return Err(no_namespace(sqe, config, namespaces));
     };
+    namespaces.path.check()?;
     if namespace.csi == CSI_NVM && is_reservation(opcode) {
         return reserve::parse(sqe, config, namespace);
     }

@@ -12,10 +12,10 @@ use crate::wire::{
     log_page, nvm_opcode, reservation_opcode,
 };
 
-use super::features;
 use super::identify::{REACHABILITY_ASSOCIATIONS, REACHABILITY_GROUPS};
 use super::shared::{Controller, ERROR_LOG_ENTRIES};
 use super::subsystem::{Subsystems, pad};
+use super::{ana, features};
 
 /// A composite temperature of 25 °C: there is no sensor.
 const TEMPERATURE_K: u16 = 298;
@@ -29,14 +29,25 @@ pub(super) enum Answer {
     Embedder,
 }
 
-/// The whole page `lid`. `clear`: the host takes the part from this offset, and what the page tells of is over. `local`: the address to
-/// which the host connected.
+/// The log page that a host wants.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted {
+    pub(super) lid: u8,
+    pub(super) csi: u8,
+    /// RGO, of the log of Asymmetric Namespace Access.
+    pub(super) groups_only: bool,
+    /// The host takes the part from this offset, and what the page tells of is over.
+    pub(super) taken: Option<u64>,
+}
+
+/// The whole page. `local`: the address to which the host connected.
 pub(super) fn page(
     subsystems: &Subsystems,
     controller: &Controller,
-    (lid, csi, clear): (u8, u8, Option<u64>),
+    wanted: Wanted,
     local: Option<IpAddr>,
 ) -> Result<Answer, Status> {
+    let Wanted { lid, csi, groups_only, taken } = wanted;
     let subsystem = &controller.subsystem;
     if subsystem.is_discovery() {
         return match lid {
@@ -47,7 +58,7 @@ pub(super) fn page(
         };
     }
     // A part that there is not is refused, and takes nothing away.
-    let clears = |page_len| clear.is_some_and(|offset| start(page_len, offset).is_ok());
+    let clears = |page_len| taken.is_some_and(|offset| start(page_len, offset).is_ok());
     let bytes = match lid {
         log_page::SUPPORTED_PAGES => supported_pages(controller),
         log_page::ERROR => errors(controller),
@@ -59,6 +70,14 @@ pub(super) fn page(
         }
         log_page::CHANGED_NAMESPACES => changed(controller, clears(CHANGED_LEN)),
         log_page::EFFECTS => effects(controller, csi)?.as_bytes().to_vec(),
+        log_page::ANA => {
+            let changes = controller.ana_changes();
+            let page = ana::log_page(controller, changes, groups_only);
+            if clears(page.len()) {
+                controller.forget_ana_notice(changes);
+            }
+            page
+        }
         log_page::FEATURES => supported_features(),
         log_page::MI_COMMANDS => vec![0; 4096],
         log_page::RESERVATION => controller.reservation_page(clears(size_of::<ReservationPage>())).as_bytes().to_vec(),
@@ -183,6 +202,7 @@ fn supported_pages(controller: &Controller) -> Vec<u8> {
             log_page::FIRMWARE_SLOT,
             log_page::CHANGED_NAMESPACES,
             log_page::EFFECTS,
+            log_page::ANA,
             log_page::FEATURES,
             log_page::MI_COMMANDS,
             log_page::RESERVATION,

@@ -2,6 +2,7 @@
 //!
 //! One [`Connection`] per TCP connection, which over TCP is one queue pair. All connections share one [`Subsystems`].
 
+mod ana;
 mod authenticate;
 mod command;
 mod config;
@@ -22,6 +23,7 @@ mod shared;
 mod slots;
 mod subsystem;
 
+pub use ana::PathState;
 pub use config::{
     Access, AllVisible, AllowedHosts, BlockSize, CommandSet, ConfigError, ControllerInfo, Listener, NAMESPACES_MAX,
     Namespace, Place, SubsystemConfig, Visibility,

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::ana::PathState;
 use super::config::Namespace;
 use super::reservations::Exclusion;
 
@@ -13,6 +14,8 @@ pub(super) struct Namespaces {
     pub(super) by_nsid: Vec<Option<Namespace>>,
     /// The namespaces from which reservations exclude the host.
     pub(super) excluded: BTreeMap<u32, Exclusion>,
+    /// Of the path over which the host reaches them.
+    pub(super) path: PathState,
 }
 
 impl Namespaces {
@@ -31,6 +34,6 @@ impl Namespaces {
 
     /// All namespaces, as they are to the embedder.
     pub(super) fn of(epoch: u64, by_nsid: Vec<Option<Namespace>>) -> Arc<Self> {
-        Arc::new(Self { epoch, by_nsid, excluded: BTreeMap::new() })
+        Arc::new(Self { epoch, by_nsid, excluded: BTreeMap::new(), path: PathState::Optimized })
     }
 }

@@ -171,6 +171,9 @@ impl Connection {
         if !declared.map(|(opcode, _)| *opcode).any(|opcode| opcode == sqe.opcode()) {
             return Err(Status::INVALID_OPCODE.dnr());
         }
+        if link.namespaces.get(sqe.nsid()).is_some() {
+            link.namespaces.path.check()?;
+        }
         let transfer = other_transfer(sqe)?;
         if let Transfer::ToPool(len) | Transfer::ToHost(len) = transfer
             && len > config.transfer_len_max

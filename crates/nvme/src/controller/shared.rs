@@ -33,6 +33,8 @@ pub(super) struct Controller {
     pub(super) host_id: [u8; 16],
     /// Unlike the identifier, no other controller of this process ever has it.
     pub(super) association: u64,
+    /// That through which its admin queue came: I/O queues have the same path, however they came.
+    pub(super) listener: Option<u16>,
     pub(super) subsystem: Arc<Subsystem>,
     /// The volatile write cache is on: writes need not be durable before they are answered.
     write_cache: AtomicBool,
@@ -72,6 +74,9 @@ struct Shared {
     namespace_notice: NoticeState,
     discovery_notice: NoticeState,
     changed: BTreeSet<u32>,
+    ana_notice: NoticeState,
+    /// CHGCNT of the log of Asymmetric Namespace Access.
+    ana_changes: u64,
     reservation_notice: NoticeState,
     reservation_pages: VecDeque<ReservationPage>,
     /// Pages that there ever were.
@@ -105,6 +110,10 @@ pub(super) enum Notice {
     Namespace(u32),
     /// The discovery log changed.
     DiscoveryLog,
+    /// The state of the path changed.
+    Path,
+    /// A namespace came or went: the log of paths is another, but the host hears of it as of a namespace.
+    Members,
 }
 
 /// An event that is to be reported, or was reported and not yet looked at (Base 5.1.2: it stays masked until its log is
@@ -164,6 +173,8 @@ impl Controller {
             namespace_notice: NoticeState::default(),
             discovery_notice: NoticeState::default(),
             changed: BTreeSet::new(),
+            ana_notice: NoticeState::default(),
+            ana_changes: 0,
             reservation_notice: NoticeState::default(),
             reservation_pages: VecDeque::new(),
             reservation_count: 0,
@@ -176,6 +187,7 @@ impl Controller {
             host,
             host_id,
             association,
+            listener: None,
             subsystem,
             write_cache: AtomicBool::new(write_cache),
             closed: AtomicBool::new(false),
@@ -185,6 +197,11 @@ impl Controller {
             awaits_channel: AtomicBool::new(false),
             state: Mutex::new(shared),
         }
+    }
+
+    /// The same, which a host made through a listener.
+    pub(super) fn through(self, listener: Option<u16>) -> Self {
+        Self { listener, ..self }
     }
 
     pub(super) fn info(&self) -> ControllerInfo {
@@ -291,6 +308,8 @@ impl Controller {
         state.namespace_notice = NoticeState::default();
         state.discovery_notice = NoticeState::default();
         state.changed.clear();
+        state.ana_notice = NoticeState::default();
+        state.ana_changes = 0;
         state.reservation_notice = NoticeState::default();
         state.reservation_pages.clear();
         close_queues(state);
@@ -382,6 +401,10 @@ impl Controller {
                 // I/O queues take the new snapshot by themselves; this one may have to answer a request for events.
             }
             Notice::DiscoveryLog => state.discovery_notice.pending = true,
+            Notice::Path | Notice::Members => {
+                state.ana_changes = state.ana_changes.checked_add(1).unwrap_or(1);
+                state.ana_notice.pending |= matches!(notice, Notice::Path);
+            }
         }
         state.admin.wake_by_ref();
     }
@@ -404,8 +427,9 @@ impl Controller {
             state.reservation_notice = NoticeState { pending: false, masked: true };
             return Some(COMMAND_SET | u64::from(log_page::RESERVATION) << 16);
         }
-        let Shared { namespace_notice, discovery_notice, .. } = &mut *state;
+        let Shared { namespace_notice, discovery_notice, ana_notice, .. } = &mut *state;
         tell(namespace_notice, wanted.namespace_attribute(), 0x00, log_page::CHANGED_NAMESPACES)
+            .or_else(|| tell(ana_notice, wanted.asymmetric_access(), 0x03, log_page::ANA))
             .or_else(|| tell(discovery_notice, wanted.discovery_log(), 0xf0, log_page::DISCOVERY))
     }
 
@@ -415,6 +439,7 @@ impl Controller {
         match lid {
             log_page::CHANGED_NAMESPACES => state.namespace_notice.masked = false,
             log_page::DISCOVERY => state.discovery_notice.masked = false,
+            log_page::ANA => state.ana_notice.masked = false,
             log_page::RESERVATION => {
                 state.reservation_notice = NoticeState { pending: !state.reservation_pages.is_empty(), masked: false };
             }
@@ -432,6 +457,17 @@ impl Controller {
             state.namespace_notice.pending = false;
         }
         list
+    }
+
+    /// Counts changes of the log of Asymmetric Namespace Access.
+    pub(super) fn ana_changes(&self) -> u64 {
+        lock(&self.state).ana_changes
+    }
+
+    /// The host reads that log as it was after so many changes: of those it need not be told.
+    pub(super) fn forget_ana_notice(&self, changes: u64) {
+        let mut state = lock(&self.state);
+        state.ana_notice.pending &= state.ana_changes != changes;
     }
 
     /// Something happened to a reservation of a namespace.

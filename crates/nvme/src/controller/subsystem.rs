@@ -1,5 +1,6 @@
 //! The namespaces and subsystems that a target serves, shared by all its connections.
 
+mod paths;
 mod reserved;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +12,7 @@ use crate::auth::{Accepted, Concatenation, HostKeys, Names, Policy};
 use crate::nqn::Nqn;
 use crate::wire::{DiscoveryEntry, subsystem_type, transport_type};
 
+use super::ana::{PathState, Paths};
 use super::config::{
     Access, AllVisible, AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, Place, SubsystemConfig,
     Visibility,
@@ -179,6 +181,7 @@ struct SubsystemState {
     allowed_hosts: AllowedHosts,
     authentication: Policy,
     visibility: Arc<dyn Visibility>,
+    paths: Paths,
     controllers: BTreeMap<u16, Arc<Controller>>,
     /// Namespaces that are gone, by NSID.
     retired: BTreeMap<u32, Retired>,
@@ -249,6 +252,7 @@ impl Subsystem {
             allowed_hosts: config.allowed_hosts.clone(),
             authentication: config.authentication.clone(),
             visibility: Arc::new(AllVisible),
+            paths: Paths::default(),
             controllers: BTreeMap::new(),
             retired: BTreeMap::new(),
             last_cntlid: 0,
@@ -356,6 +360,10 @@ impl Subsystem {
             };
             for namespace in all.iter().filter(differs) {
                 controller.notify(Notice::Namespace(namespace.nsid));
+                let is_seen = |by: &dyn Visibility| controller.access(by, namespace) != Access::None;
+                if is_seen(&*before) != is_seen(&*visibility) {
+                    controller.notify(Notice::Members);
+                }
             }
         }
     }
@@ -381,8 +389,12 @@ impl Subsystem {
         drop(state);
         for controller in self.controllers_now() {
             let sees = |namespace: &Namespace| controller.access(&*visibility, namespace) != Access::None;
-            if before.iter().chain(&after).any(sees) {
+            let (saw, sees) = (before.as_ref().is_some_and(sees), after.as_ref().is_some_and(sees));
+            if saw || sees {
                 controller.notify(Notice::Namespace(nsid));
+            }
+            if saw != sees {
+                controller.notify(Notice::Members);
             }
         }
         Ok(done)
@@ -404,14 +416,15 @@ impl Subsystem {
 
     /// The namespaces as they are now to the host of this controller.
     pub(super) fn snapshot_for(&self, controller: &Controller) -> Arc<Namespaces> {
-        let (all, visibility) = {
+        let (all, visibility, path) = {
             let state = lock(&self.state);
-            (Arc::clone(&state.namespaces), Arc::clone(&state.visibility))
+            (Arc::clone(&state.namespaces), Arc::clone(&state.visibility), state.paths.of(controller.listener))
         };
         let access = |namespace: &Namespace| controller.access(&*visibility, namespace);
         // Behind the state, whose epoch rises after a change of these: a snapshot that misses one is old.
         let excluded = self.reservations.exclusions(&controller.host_id);
-        if excluded.is_empty() && all.iter().all(|namespace| access(namespace) == Access::Write) {
+        let is_as_it_is = path == PathState::Optimized && excluded.is_empty();
+        if is_as_it_is && all.iter().all(|namespace| access(namespace) == Access::Write) {
             return all;
         }
         let seen = |namespace: &Option<Namespace>| {
@@ -422,7 +435,7 @@ impl Subsystem {
                 Access::Write => Some(namespace.clone()),
             }
         };
-        Arc::new(Namespaces { epoch: all.epoch, by_nsid: all.by_nsid.iter().map(seen).collect(), excluded })
+        Arc::new(Namespaces { epoch: all.epoch, by_nsid: all.by_nsid.iter().map(seen).collect(), excluded, path })
     }
 
     /// A command of this controller's host was refused: the embedder hears of it if the host has no right to it.

@@ -61,12 +61,19 @@ pub struct AsyncEventConfig(pub u32);
 impl AsyncEventConfig {
     /// Attached Namespace Attribute Notices, bit 8.
     pub const NAMESPACE_ATTRIBUTE: u32 = 1 << 8;
+    /// Asymmetric Namespace Access Change Notices, bit 11.
+    pub const ASYMMETRIC_ACCESS: u32 = 1 << 11;
     /// Discovery Log Page Change, bit 31.
     pub const DISCOVERY_LOG: u32 = 1 << 31;
 
     /// Whether the host wants to hear of namespaces that change.
     pub const fn namespace_attribute(self) -> bool {
         self.0 & Self::NAMESPACE_ATTRIBUTE != 0
+    }
+
+    /// Whether the host wants to hear of states of paths that change.
+    pub const fn asymmetric_access(self) -> bool {
+        self.0 & Self::ASYMMETRIC_ACCESS != 0
     }
 
     /// Whether the host wants to hear of changes of the discovery log.

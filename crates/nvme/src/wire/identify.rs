@@ -77,7 +77,7 @@ pub struct IdentifyController {
     pub arbitration_burst: u8,
     /// IEEE OUI.
     pub ieee_oui: [u8; 3],
-    /// CMIC: bit 1 the subsystem may have several controllers.
+    /// CMIC: bit 1 the subsystem may have several controllers; bit 3 it reports Asymmetric Namespace Access.
     pub multi_path: u8,
     /// MDTS: 2^value pages of CAP.MPSMIN are the most of one transfer; 0: no limit.
     pub transfer_max_exponent: u8,
@@ -136,7 +136,16 @@ pub struct IdentifyController {
     reserved312: [u8; 8],
     /// KAS: granularity of the keep alive timer in 100 ms; 0: no keep alive.
     pub keep_alive_100ms: U16,
-    reserved322: [u8; 190],
+    reserved322: [u8; 20],
+    /// ANATT: the longest transition of Asymmetric Namespace Access in seconds.
+    pub ana_transition_s: u8,
+    /// ANACAP: bits 0 to 4 states that are reported; bit 6 the group of a namespace stays.
+    pub ana_capabilities: u8,
+    /// ANAGRPMAX: the largest identifier of a group.
+    pub ana_group_max: U32,
+    /// NANAGRPID: the number of groups.
+    pub ana_groups: U32,
+    reserved352: [u8; 160],
     /// SQES: 66h.
     pub sq_entry_size: u8,
     /// CQES: 44h.

@@ -66,7 +66,8 @@ fn identify_structures() {
             management_endpoints: 255, optional_admin_commands: 256, abort_limit: 258, async_event_limit: 259,
             firmware_updates: 260, log_attributes: 261, error_log_entries: 262, power_states: 263,
             warning_temperature_k: 266, critical_temperature_k: 268, capacity_total: 280, capacity_unallocated: 296,
-            keep_alive_100ms: 320, sq_entry_size: 512, cq_entry_size: 513, commands_max: 514, namespaces_max: 516,
+            keep_alive_100ms: 320, ana_transition_s: 342, ana_capabilities: 343, ana_group_max: 344, ana_groups: 348,
+            sq_entry_size: 512, cq_entry_size: 513, commands_max: 514, namespaces_max: 516,
             optional_nvm_commands: 520, fused_operations: 522, format_attributes: 524, volatile_write_cache: 525,
             atomic_write_normal: 526, atomic_write_power_fail: 528, vendor_command_format: 530, write_protection: 531,
             atomic_compare_write: 532, copy_formats: 534, sgl_support: 536, allowed_namespaces: 540,
@@ -114,6 +115,8 @@ fn logs_features_and_fabrics() {
             error_entries: 176, warning_minutes: 192, critical_minutes: 196,
         }
         FirmwareSlotLog { active: 0, revisions: 8 }
+        AnaHeader { changes: 0, groups: 8 }
+        AnaGroup { group: 0, namespaces: 4, changes: 8, state: 16 }
         EffectsLog { admin: 0, io: 1024 }
         HostBehavior {
             advanced_retry: 0, telemetry_area_4: 1, extended_lba_formats: 2, dispersed_namespaces: 3,

@@ -16,6 +16,7 @@ pub mod log_page {
     pub const FIRMWARE_SLOT: u8 = 0x03;
     pub const CHANGED_NAMESPACES: u8 = 0x04;
     pub const EFFECTS: u8 = 0x05;
+    pub const ANA: u8 = 0x0c;
     pub const FEATURES: u8 = super::LID_FEATURES;
     pub const MI_COMMANDS: u8 = super::LID_MI_COMMANDS;
     pub const DISCOVERY: u8 = 0x70;

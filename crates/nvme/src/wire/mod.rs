@@ -5,6 +5,7 @@
 //! raw field. "Base" is the NVM Express Base Specification 2.x, "NVM" the NVM Command Set Specification 1.x, "TCP" the
 //! NVMe/TCP Transport Specification 1.x.
 
+mod ana;
 mod bits;
 mod command;
 mod discovery;
@@ -19,6 +20,7 @@ mod program;
 mod properties;
 mod reservation;
 
+pub use ana::{AnaGroup, AnaHeader};
 pub use command::{
     CSI_COMPUTE, CSI_NVM, CSI_SLM, Cqe, Direction, NSID_ALL, Sgl, SglKind, Sqe, admin_opcode, direction, nvm_opcode,
 };

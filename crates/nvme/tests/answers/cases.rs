@@ -19,6 +19,7 @@ pub enum Step {
     H2cData { header: H2cData, last: bool, data: Vec<u8>, spoil: Spoil },
     Want(String),
     Medium(String),
+    Path(String),
 }
 
 /// What is wrong with the digests of a PDU.
@@ -54,6 +55,7 @@ pub fn parse(text: &str) -> Vec<Case> {
             "pdu" => Step::Send(hex(rest, number)),
             "want" => Step::Want(rest.into()),
             "medium" => Step::Medium(rest.into()),
+            "path" => Step::Path(rest.into()),
             _ => panic!("line {number}: {word}?"),
         };
         case.steps.push((number, step));

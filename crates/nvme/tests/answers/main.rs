@@ -10,7 +10,8 @@
 //! ```
 //!
 //! `on`: `fresh` (nothing was said), `initialized` (ICReq and ICResp; `hdgst`, `ddgst` and `hpda=N` may follow), `admin`
-//! (connected, not enabled), `enabled`, `io` (an I/O queue of four entries; `flow` for SQ flow control), `discovery`.
+//! (connected, not enabled), `enabled`, `io` (an I/O queue of four entries; `flow` for SQ flow control), `discovery`; with
+//! `inaccessible` the path is closed then.
 //!
 //! `command`: a capsule. Keys in hex: `opcode cid nsid flags fctype`, `dw2` to `dw15`; in decimal: `slba blocks data` (bytes
 //! in the capsule, of which each holds its index); `sgl=identifier:address:length`. `h2c`: data, with `cid ttag` in hex
@@ -19,7 +20,8 @@
 //!
 //! `want`: the next thing that the controller says. A status by its name, with `dnr` and `result=hex` if so;
 //! `ICResp`; `R2T ttag offset len`; `data offset len` with `last` and `success`; `terminate FES FEI` (and the connection
-//! ends); `nothing`; `closed`. `medium ok` and `medium NAME` let the medium answer its next request.
+//! ends); `nothing`; `closed`. `medium ok` and `medium NAME` let the medium answer its next request; `path STATE` changes the state of
+//! the path.
 
 #![allow(unreachable_pub, reason = "a test has no outside")]
 
@@ -52,6 +54,11 @@ fn admin_commands() {
 #[test]
 fn reservations() {
     run::file("reservations.case", include_str!("reservations.case"), 25);
+}
+
+#[test]
+fn paths() {
+    run::file("paths.case", include_str!("paths.case"), 12);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use diskside_nvme::controller::{
-    BlockSize, CommandSet, Completion, Connection, MediumId, Namespace, Operation, Request, State, SubsystemConfig,
+    BlockSize, CommandSet, Completion, Connection, MediumId, Namespace, Operation, PathState, Request, State,
+    SubsystemConfig,
 };
 use diskside_nvme::pdu::{Decoder, Digests, Encoder, Header, Payload, Role, Step as Pdu};
 use diskside_nvme::wire::{Cc, ConnectData, FatalError, IcReq, Sgl, Sqe, pdu_flags, property};
@@ -62,6 +63,7 @@ fn run(case: &Case, split: usize) -> Result<(), (usize, String)> {
                 bench.send(&pdu);
             }
             Step::Medium(what) => bench.medium(what).map_err(|problem| (*line, problem))?,
+            Step::Path(state) => bench.path(state).map_err(|problem| (*line, problem))?,
             Step::Want(want) => bench.want(want).map_err(|problem| (*line, problem))?,
         }
     }
@@ -105,6 +107,7 @@ fn target() -> Target {
     target.add(5, 16, BlockSize::B512);
     target.config.r2t_len_max = 32 << 10;
     target.config.h2c_data_len_max = 16 << 10;
+    target.config.listener = Some(0);
     target
 }
 
@@ -151,6 +154,9 @@ impl Bench {
             state => panic!("line {}: {state}?", case.line),
         }
         bench.fabrics &= !matches!(state, "enabled");
+        if has("inaccessible") {
+            bench.path("inaccessible").expect("the state is known");
+        }
         bench.said.clear();
         bench.split = split;
         bench
@@ -303,6 +309,20 @@ impl Bench {
         if want.starts_with("terminate") {
             return self.want("closed");
         }
+        Ok(())
+    }
+
+    /// The state of the path changes.
+    fn path(&mut self, state: &str) -> Result<(), String> {
+        let state = match state {
+            "optimized" => PathState::Optimized,
+            "non-optimized" => PathState::NonOptimized,
+            "inaccessible" => PathState::Inaccessible,
+            state => return Err(format!("path {state}?")),
+        };
+        self.target.subsystem.set_path_states(vec![state]);
+        self.connection.handle_wake(self.now);
+        self.listen();
         Ok(())
     }
 

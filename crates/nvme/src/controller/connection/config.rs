@@ -8,6 +8,9 @@ use std::time::Duration;
 pub struct ConnectionConfig {
     /// The address of this machine to which the host connected, if it is known: the discovery log gives it to the host.
     pub local_address: Option<IpAddr>,
+    /// The number of the listener through which the host came: controllers that it makes have the
+    /// [state](super::super::Subsystem::set_path_states) of that path. `None`: a path that is always there.
+    pub listener: Option<u16>,
     /// The most data bytes of one H2CData PDU (MAXH2CDATA); a multiple of 4, at least 4,096.
     pub h2c_data_len_max: u32,
     /// The most bytes that one R2T asks for; a multiple of 4.
@@ -28,6 +31,7 @@ impl Default for ConnectionConfig {
     fn default() -> Self {
         Self {
             local_address: None,
+            listener: None,
             h2c_data_len_max: 128 << 10,
             r2t_len_max: 1 << 20,
             connect_timeout: Duration::from_secs(10),
