@@ -2,7 +2,7 @@
 
 use crate::error::Failure;
 use crate::here::Here;
-use diskside::target::config::{ExportSpec, ServeConfig, Settings, VolumeSpec, parse_address};
+use diskside::target::config::{ExportSpec, ServeConfig, Settings, VolumeSpec};
 use diskside::target::{Handle, Running, Target};
 use pyo3::prelude::*;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ impl Server {
         engines: Option<usize>,
         insecure: bool,
     ) -> PyResult<Self> {
-        let listen = listen.iter().map(|address| parse_address(address)).collect::<Result<Vec<_>, _>>();
+        let listen = listen.iter().map(|address| address.parse()).collect::<Result<Vec<_>, _>>();
         let volumes = volumes.iter().map(|volume| volume.parse::<VolumeSpec>()).collect::<Result<Vec<_>, _>>();
         let export = |(name, path, rw): (String, PathBuf, bool)| ExportSpec { rw, ..ExportSpec::new(name, path) };
         let mut settings = Settings {

@@ -2,6 +2,7 @@
 //! `cargo run --release -p diskside-server --example serve -- 127.0.0.1:4420 data=mem:512MiB,rw`.
 
 use std::error::Error;
+use std::net::SocketAddr;
 
 use diskside_server::Target;
 use diskside_server::config::{ServeConfig, Settings};
@@ -9,8 +10,8 @@ use diskside_server::config::{ServeConfig, Settings};
 fn main() -> Result<(), Box<dyn Error>> {
     let mut settings = Settings::default();
     for argument in std::env::args().skip(1) {
-        match argument.parse() {
-            Ok(address) => settings.listen.get_or_insert_default().push(address),
+        match argument.parse::<SocketAddr>() {
+            Ok(address) => settings.listen.get_or_insert_default().push(address.into()),
             Err(_) => settings.volumes.push(argument.parse()?),
         }
     }

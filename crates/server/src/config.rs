@@ -27,6 +27,7 @@ mod error;
 mod exposed;
 mod limits;
 mod lines;
+mod listen;
 mod moment;
 mod nqn;
 mod quota;
@@ -44,10 +45,12 @@ use serde::Serialize;
 pub use address::parse_address;
 pub use diskside_compute::{ComputeConfig, ComputeSettings};
 pub use diskside_export::{ExportSpec, FileAccess};
+pub use diskside_nvme::controller::PathState;
 pub use diskside_rights::{FunctionRule, GrantSpec, MemoryRight, Mode};
 pub use diskside_volume::{Size, Source, VolumeSpec};
 pub use error::ConfigError;
 pub use limits::{LimitSettings, Limits};
+pub use listen::ListenSpec;
 pub use moment::Moment;
 pub use nqn::check_nqn;
 pub use quota::QuotaSpec;
@@ -57,8 +60,8 @@ pub use settings::{Settings, read_config};
 /// A checked configuration: what the target runs with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ServeConfig {
-    /// Addresses to listen on; port 0 takes a free one.
-    pub listen: Vec<SocketAddr>,
+    /// Addresses to listen on, and the states of these paths; port 0 takes a free one.
+    pub listen: Vec<ListenSpec>,
     /// Addresses that discovery tells hosts; empty: those listened on.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub advertise: Vec<SocketAddr>,
@@ -127,7 +130,7 @@ impl ServeConfig {
         if reactors {
             config.reactors = default_reactors();
         }
-        config.listen = listen.unwrap_or_else(|| vec![(Ipv4Addr::LOCALHOST, PORT).into()]);
+        config.listen = listen.unwrap_or_else(|| vec![SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)).into()]);
         if config.listen.is_empty() {
             let what = "no address; write at least one, such as 127.0.0.1:4420".into();
             return Err(ConfigError::Value { field: "listen".into(), what });

@@ -47,7 +47,7 @@ pub fn give_up(config: &ServeConfig) -> io::Result<()> {
         let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
         kept |= CapabilitySet::SETUID | CapabilitySet::SETGID;
     }
-    if config.listen.iter().any(|address| (1..PORTS_OF_ALL).contains(&address.port())) {
+    if config.listen.iter().any(|listen| (1..PORTS_OF_ALL).contains(&listen.address.port())) {
         kept |= CapabilitySet::NET_BIND_SERVICE;
     }
     keep(kept)?;

@@ -420,8 +420,8 @@ impl Reactor {
                 Message::Listen(_) if self.core.is_stopping() => {}
                 Message::Listen(sockets) => self.listen(sockets),
                 // A reactor that stops lets nobody in any more: the peer sees the end at once.
-                Message::Socket(_) | Message::Loop(_) if self.core.is_stopping() => self.core.forget_connection(),
-                Message::Socket(socket) => self.add_socket(socket),
+                Message::Socket(..) | Message::Loop(_) if self.core.is_stopping() => self.core.forget_connection(),
+                Message::Socket(socket, listener) => self.add_socket(socket, listener),
                 Message::Loop(end) => self.add_loop(end),
                 Message::Wake(id) => {
                     if let Some(connection) = self.connections.get_mut(id) {

@@ -151,8 +151,8 @@ const CROWDED_LATELY: Duration = Duration::from_millis(10);
 pub(crate) enum Message {
     /// Accept connections on these sockets.
     Listen(Vec<Arc<OwnedFd>>),
-    /// A new connection of yours.
-    Socket(OwnedFd),
+    /// A new connection of yours, and the number of the listener through which it came.
+    Socket(OwnedFd, usize),
     /// A new connection of yours, in memory.
     Loop(LoopEnd),
     /// Something concerns this connection.

@@ -23,7 +23,7 @@ fn a_volume_is_enough() {
 fn what_is_printed_gives_the_same_configuration() {
     let config = resolve(
         r#"
-        listen = ["127.0.0.1:0", "[::1]:4421"]
+        listen = ["127.0.0.1:0", "[::1]:4421,path=non-optimized"]
         nqn = "nqn.2026-11.org.example:store"
         hosts = ["nqn.2014-08.org.nvmexpress:uuid:0a"]
         reactors = 2
@@ -86,6 +86,11 @@ fn what_is_wrong_is_said_with_its_place() {
     let volume = "[[volume]]\nname='a'\npath='mem:1MiB'\n";
     for (text, message) in [
         ("\nlisten = [\"local host\"]", "d.toml:2: "),
+        (
+            "\nlisten = ['127.0.0.1', '127.0.0.1:1,path=fast']",
+            "d.toml:2: `127.0.0.1:1,path=fast`: `fast` is not a state of a path; write path=optimized, path=non-optimized or",
+        ),
+        ("listen = ['127.0.0.1,rw']", "d.toml:1: `127.0.0.1,rw`: `rw` is not an option of an address; write path="),
         ("lisen = []", "d.toml:1: unknown field `lisen`"),
         ("\n\n[limits]\nmemory = \"1G\"", "d.toml:4: `1G` does not say which unit"),
         ("[limits]\nmemory = []", "d.toml:2: a size: a number of bytes, or text"),

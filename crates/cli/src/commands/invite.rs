@@ -99,7 +99,7 @@ impl Invite {
 
 /// An address of the configuration that others can reach.
 fn reached(config: &ServeConfig) -> Result<String, Failure> {
-    let addresses = config.advertise.iter().chain(&config.listen);
+    let addresses = config.advertise.iter().chain(config.listen.iter().map(|listen| &listen.address));
     let mut reached = addresses.filter(|at| !at.ip().is_unspecified() && !at.ip().is_loopback() && at.port() != 0);
     let found = reached.next().map(ToString::to_string);
     found.ok_or_else(|| {

@@ -8,8 +8,8 @@ use crate::traces::{Exporter, Exporting};
 use clap::Args;
 use diskside::target::config::parse_address;
 use diskside::target::config::{
-    ComputeSettings, ConfigError, ExportSpec, HostSpec, Requirement, SecuritySettings, ServeConfig, Settings,
-    VolumeSpec,
+    ComputeSettings, ConfigError, ExportSpec, HostSpec, ListenSpec, Requirement, SecuritySettings, ServeConfig,
+    Settings, VolumeSpec,
 };
 use diskside::target::confine::{Confinement, confine, give_up};
 use diskside::target::service::{Service, inherited_listeners};
@@ -38,9 +38,10 @@ pub(crate) struct Serve {
     /// A directory, served by name; hosts may change what is in it if it says rw, as this user and group
     #[arg(long = "export", value_name = "NAME=PATH[,rw][,uid=N][,gid=N][,direct]")]
     exports: Vec<ExportSpec>,
-    /// Address or name to listen on; port 0 takes a free one [default: 127.0.0.1:4420]
-    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_address)]
-    listen: Vec<SocketAddr>,
+    /// Address or name to listen on; port 0 takes a free one [default: 127.0.0.1:4420]. Hosts with several paths choose by STATE:
+    /// optimized (the default), non-optimized or inaccessible
+    #[arg(long, value_name = "HOST[:PORT][,path=STATE]")]
+    listen: Vec<ListenSpec>,
     /// Listen beyond this machine although hosts are not authenticated: anybody who reaches it can use all that is
     /// served
     #[arg(long)]

@@ -72,7 +72,7 @@ def serve(
         place is what is below a key of a bucket, or below a path of a web server, read-only; it takes ``diskside-objects``.
     :param volumes: as for ``diskside serve --volume``: ``NAME=PATH[,rw][,size=SIZE]`` or ``NAME=mem:SIZE,rw``.
     :param rw: hosts may change what is in the exports; without it they may only read.
-    :param listen: HOST[:PORT], one or several. By default a free port for this machine alone.
+    :param listen: HOST[:PORT][,path=STATE], one or several. By default a free port for this machine alone.
     :param insecure: listen beyond this machine although hosts are not authenticated.
     :param nqn: the NQN of the subsystem.
     :param engines: functions that compute at a time; by default one for each core.

@@ -11,7 +11,7 @@ impl ServeConfig {
             let what = format!("{address} {METRICS_OPEN_TO_ANYBODY}");
             return Err(ConfigError::Value { field: "metrics".into(), what });
         }
-        self.check_listened(self.listen.iter())
+        self.check_listened(self.listen.iter().map(|listen| &listen.address))
     }
 
     /// The same of addresses that the process was given.

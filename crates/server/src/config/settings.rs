@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::address;
 use super::error::ConfigError;
 use super::limits::LimitSettings;
+use super::listen::ListenSpec;
 use super::quota::QuotaSpec;
 use super::security::{HostSpec, SecuritySettings};
 
@@ -24,9 +25,9 @@ use super::security::{HostSpec, SecuritySettings};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
-    /// Addresses or names to listen on; port 0 takes a free one. Absent: port 4420 of 127.0.0.1, for this machine alone.
-    #[serde(default, deserialize_with = "address::parse_list")]
-    pub listen: Option<Vec<SocketAddr>>,
+    /// Addresses or names to listen on, and the states of these paths; port 0 takes a free one. Absent: port 4420 of 127.0.0.1,
+    /// for this machine alone.
+    pub listen: Option<Vec<ListenSpec>>,
     /// Addresses that discovery tells hosts, where they differ from those listened on.
     #[serde(default, deserialize_with = "address::parse_list")]
     pub advertise: Option<Vec<SocketAddr>>,

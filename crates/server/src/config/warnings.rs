@@ -11,7 +11,7 @@ impl ServeConfig {
         let mut warnings = Vec::new();
         if self.insecure
             && !self.authenticates_hosts()
-            && let Some(address) = self.listen.iter().find(|address| !is_local(address))
+            && let Some(address) = self.listen.iter().map(|listen| listen.address).find(|address| !is_local(address))
         {
             warnings.push(format!(
                 "insecure: {address} is reached from other machines, and anybody who reaches it can use all that is served"

@@ -55,8 +55,8 @@ impl Reactor {
         match (completion.result, completion.payload) {
             (Ok(_), Payload::Accepted(socket)) => {
                 match self.core.shared.place_connection() {
-                    Some(reactor) if reactor == self.core.index => self.add_socket(socket),
-                    Some(reactor) => drop(self.core.shared.send(reactor, Message::Socket(socket))),
+                    Some(reactor) if reactor == self.core.index => self.add_socket(socket, listener),
+                    Some(reactor) => drop(self.core.shared.send(reactor, Message::Socket(socket, listener))),
                     None => {
                         if let Some(left_out) = self.core.shared.notices.admit("too many", self.core.now) {
                             tracing::warn!(left_out, "too many connections: one more was closed");
@@ -84,7 +84,8 @@ impl Reactor {
         }
     }
 
-    pub(super) fn add_socket(&mut self, socket: OwnedFd) {
+    /// `listener`: the number of the one through which it came.
+    pub(super) fn add_socket(&mut self, socket: OwnedFd, listener: usize) {
         let options = SocketOptions {
             congestion_control: self.core.shared.config.congestion_control.clone(),
             ..SocketOptions::default()
@@ -104,7 +105,7 @@ impl Reactor {
         let entrant = self.core.shared.enter(address.map(|address| address.ip()), place);
         let socket = Arc::new(socket);
         self.core.ring.register_file(&socket);
-        self.add_connection(Link::Socket { socket, receive: None }, peer, alive, Some(entrant));
+        self.add_connection(Link::Socket { socket, listener, receive: None }, peer, alive, Some(entrant));
     }
 
     pub(super) fn add_loop(&mut self, end: LoopEnd) {

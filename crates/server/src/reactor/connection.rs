@@ -93,6 +93,8 @@ pub(super) enum Link {
     Socket {
         /// The socket.
         socket: Arc<OwnedFd>,
+        /// The number of the listener through which it came.
+        listener: usize,
         /// The receive under way.
         receive: Option<Receive>,
     },
@@ -127,8 +129,13 @@ impl Connection {
             }
             Link::Loop(_) => None,
         };
+        let listener = match &link {
+            Link::Socket { listener, .. } => u16::try_from(*listener).ok(),
+            Link::Loop(_) => None,
+        };
         let config = ConnectionConfig {
             local_address,
+            listener,
             connect_timeout: Duration::from_millis(u64::from(limits.handshake_ms)),
             r2t_len_max: limits.transfer.bytes() as u32,
             trusted: matches!(link, Link::Loop(_)),

@@ -172,7 +172,7 @@ impl Connection {
             Phase::Lingering(_) => true,
             Phase::Closed => false,
         };
-        let Link::Socket { socket, receive } = &self.link else { return };
+        let Link::Socket { socket, receive, .. } = &self.link else { return };
         if !wanted {
             return;
         }

@@ -1,7 +1,6 @@
 //! How a target is built: what needs rights first, then the rest.
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::SystemTime;
@@ -15,13 +14,13 @@ use diskside_volume::VolumeTable;
 use diskside_volume::medium::Medium;
 use diskside_volume::stats::Registry;
 
-use super::listeners::{bind_all, take_all};
+use super::listeners::{Listeners, bind_all, take_all};
 use super::{Handle, Target, TargetError, handle, identity};
 use crate::audit::{Audit, AuditFile, KnownNames};
 use crate::authenticate::Authenticators;
 use crate::config::{
-    ComputeConfig, ConfigError, ExportSpec, GrantSpec, HostSpec, Limits, QuotaSpec, Requirement, Security, ServeConfig,
-    Settings, VolumeSpec,
+    ComputeConfig, ConfigError, ExportSpec, GrantSpec, HostSpec, Limits, ListenSpec, QuotaSpec, Requirement, Security,
+    ServeConfig, Settings, VolumeSpec,
 };
 use crate::confine::user_to_be;
 use crate::descriptors::connections_max;
@@ -45,8 +44,7 @@ pub struct Opened {
     keys: KeyRing,
     audit: AuditFile,
     media: Vec<(VolumeSpec, Arc<dyn Medium>)>,
-    listeners: Vec<Arc<OwnedFd>>,
-    addresses: Vec<SocketAddr>,
+    listeners: Listeners,
 }
 
 impl TargetBuilder {
@@ -63,8 +61,14 @@ impl TargetBuilder {
 
     /// Listens on these addresses too; port 0 takes a free one.
     #[must_use]
-    pub fn listen(mut self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
-        self.config.listen.extend(addresses);
+    pub fn listen(self, addresses: impl IntoIterator<Item = SocketAddr>) -> Self {
+        self.listen_as(addresses.into_iter().map(ListenSpec::from))
+    }
+
+    /// Listens on these addresses too, each a path of a state.
+    #[must_use]
+    pub fn listen_as(mut self, paths: impl IntoIterator<Item = ListenSpec>) -> Self {
+        self.config.listen.extend(paths);
         self
     }
 
@@ -179,16 +183,15 @@ impl TargetBuilder {
         let own = config.volumes.iter().map(|spec| Ok((spec.clone(), handle::open(spec)?)));
         let own = own.collect::<Result<Vec<_>, TargetError>>()?;
         let media = own.into_iter().chain(media).collect();
-        let (listeners, addresses) =
-            if inherited.is_empty() { bind_all(&config)? } else { take_all(&config, inherited)? };
-        Ok(Opened { config, keys, audit, media, listeners, addresses })
+        let listeners = if inherited.is_empty() { bind_all(&config)? } else { take_all(&config, inherited)? };
+        Ok(Opened { config, keys, audit, media, listeners })
     }
 }
 
 impl Opened {
     /// The second half of [`TargetBuilder::build`]: opens the exports, and starts the threads of all but the reactors.
     pub fn build(self) -> Result<Target, TargetError> {
-        let Self { config, mut keys, audit, media, listeners, addresses } = self;
+        let Self { config, mut keys, audit, media, listeners } = self;
         let (policy, tls) = keys.at(SystemTime::now());
         let subsystems = Subsystems::new();
         let computes = config.compute.enabled;
@@ -201,6 +204,7 @@ impl Opened {
             transfer_len_max: config.limits.transfer.bytes() as u32,
             ..SubsystemConfig::new(nqn(&config.nqn)?, identity::serial(&config.nqn))
         })?;
+        subsystem.set_path_states(listeners.paths.iter().map(|listen| listen.path).collect());
         let reactors = config.reactors;
         let exports = Exports::open(&config.exports)?;
         if config.quotas()?.limits_space() {
@@ -268,14 +272,14 @@ impl Opened {
             confined_to: OnceLock::new(),
             config,
         });
-        let handle = Handle::new(shared, addresses, keys);
+        let handle = Handle::new(shared, listeners.addresses, listeners.paths, keys);
         handle.set_rights(handle.shared().config.rights()?);
         handle.set_quotas(handle.shared().config.quotas()?);
         handle.shared().names.set(&handle.shared().config.known_hosts);
         for (spec, medium) in media {
             handle.add_medium(&spec, medium)?;
         }
-        Ok(Target { handle, listeners })
+        Ok(Target { handle, listeners: listeners.sockets })
     }
 }
 

@@ -10,7 +10,7 @@ use diskside_nvme::controller::{AllowedHosts, ControllerInfo, Listener};
 use super::visible::Granted;
 use super::{TargetError, allowed_hosts, identity};
 use crate::audit::AuditFile;
-use crate::config::{HostSpec, ServeConfig, VOLUMES_MAX, VolumeSpec};
+use crate::config::{HostSpec, ListenSpec, ServeConfig, VOLUMES_MAX, VolumeSpec};
 use crate::keyring::{Changed, KeyRing};
 use crate::link::{LoopEnd, loop_pair};
 use crate::shared::{Mailbox, Message, Shared};
@@ -32,6 +32,8 @@ pub struct Handle {
 pub(super) struct Inner {
     shared: Arc<Shared>,
     addresses: Vec<SocketAddr>,
+    /// The addresses by which a configuration names the listeners, and the states of these paths.
+    paths: Mutex<Vec<ListenSpec>>,
     stopping: AtomicBool,
     /// The configuration that holds now.
     pub(super) now: Mutex<ServeConfig>,
@@ -55,7 +57,7 @@ pub(super) struct PreparedHosts {
 }
 
 impl Handle {
-    pub(super) fn new(shared: Arc<Shared>, addresses: Vec<SocketAddr>, keys: KeyRing) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, addresses: Vec<SocketAddr>, paths: Vec<ListenSpec>, keys: KeyRing) -> Self {
         let advertised = if shared.config.advertise.is_empty() { &addresses } else { &shared.config.advertise };
         let listeners = advertised.iter().map(|address| Listener {
             address: reachable(*address),
@@ -69,6 +71,7 @@ impl Handle {
             inner: Arc::new(Inner {
                 shared,
                 addresses,
+                paths: Mutex::new(paths),
                 stopping: AtomicBool::new(false),
                 now,
                 known_hosts,
@@ -305,6 +308,19 @@ impl Handle {
             tracing::error!(%error, "keys of hosts do not end before hosts are read anew: no thread can be started");
             self.inner.watches_keys.store(false, Ordering::SeqCst);
         }
+    }
+
+    /// Gives the paths the states that a configuration has for them, and returns those that have another one than before.
+    pub(super) fn set_paths(&self, listen: &[ListenSpec]) -> Vec<String> {
+        let mut paths = self.inner.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = paths.clone();
+        ListenSpec::renew(&mut paths, listen);
+        if *paths != before {
+            self.shared().subsystem.set_path_states(paths.iter().map(|listen| listen.path).collect());
+        }
+        let all = before.iter().zip(&*paths).zip(&self.inner.addresses);
+        let changed = all.filter(|((before, now), _)| before != now);
+        changed.map(|((_, now), address)| format!("{address} {}", now.path)).collect()
     }
 
     /// Replaces what hosts may use. They stay connected; those that see other volumes than before are told.

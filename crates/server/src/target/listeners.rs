@@ -9,19 +9,27 @@ use std::time::{Duration, Instant};
 use diskside_io::socket::{SocketOptions, listen_at, local_address, tune};
 
 use super::TargetError;
-use crate::config::ServeConfig;
+use crate::config::{ListenSpec, ServeConfig};
 
-type Listeners = (Vec<Arc<OwnedFd>>, Vec<SocketAddr>);
+/// Sockets that listen, and of each, under its number, what there is to know.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    pub(super) sockets: Vec<Arc<OwnedFd>>,
+    /// Where they listen.
+    pub(super) addresses: Vec<SocketAddr>,
+    /// The addresses that name them in a configuration, and the states of the paths.
+    pub(super) paths: Vec<ListenSpec>,
+}
 
 /// Listens at the addresses of `config`, and says which they are where it left the port open.
 pub(super) fn bind_all(config: &ServeConfig) -> Result<Listeners, TargetError> {
     let options = SocketOptions { congestion_control: config.congestion_control.clone(), ..SocketOptions::default() };
-    let mut bound = (Vec::new(), Vec::new());
-    for &address in &config.listen {
+    let mut bound = Listeners { paths: config.listen.clone(), ..Listeners::default() };
+    for &ListenSpec { address, .. } in &config.listen {
         let in_listen = |error| TargetError::Listen { address, error };
         let socket = listen_patiently(address, BACKLOG, &options).map_err(in_listen)?;
-        bound.1.push(local_address(&socket).map_err(in_listen)?);
-        bound.0.push(Arc::new(socket));
+        bound.addresses.push(local_address(&socket).map_err(in_listen)?);
+        bound.sockets.push(Arc::new(socket));
     }
     Ok(bound)
 }
@@ -29,16 +37,18 @@ pub(super) fn bind_all(config: &ServeConfig) -> Result<Listeners, TargetError> {
 /// Makes sockets that the process was given ready, and refuses them where `config` would refuse their addresses.
 pub(super) fn take_all(config: &ServeConfig, given: Vec<TcpListener>) -> Result<Listeners, TargetError> {
     let options = SocketOptions { congestion_control: config.congestion_control.clone(), ..SocketOptions::default() };
-    let mut taken = (Vec::new(), Vec::new());
+    let mut taken = Listeners::default();
     for listener in given {
         let address = listener.local_addr().map_err(TargetError::Inherited)?;
         listener.set_nonblocking(true).map_err(TargetError::Inherited)?;
         let socket = OwnedFd::from(listener);
         tune(&socket, &options).map_err(|error| TargetError::Listen { address, error })?;
-        taken.1.push(address);
-        taken.0.push(Arc::new(socket));
+        taken.addresses.push(address);
+        taken.paths.push(address.into());
+        taken.sockets.push(Arc::new(socket));
     }
-    config.check_listened(taken.1.iter())?;
+    config.check_listened(taken.addresses.iter())?;
+    ListenSpec::renew(&mut taken.paths, &config.listen);
     Ok(taken)
 }
 

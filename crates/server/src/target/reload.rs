@@ -12,7 +12,7 @@ use diskside_volume::media::FileMedium;
 use super::handle::open;
 use super::{Handle, Target, TargetError};
 use crate::audit;
-use crate::config::{ServeConfig, VolumeSpec};
+use crate::config::{ListenSpec, ServeConfig, VolumeSpec};
 use crate::keyring::KeyRing;
 use crate::shared::Message;
 
@@ -27,6 +27,8 @@ pub struct Reloaded {
     pub let_in: Vec<String>,
     /// Those that are not known any more.
     pub let_out: Vec<String>,
+    /// Paths that have another state than before: the address, and the state.
+    pub paths: Vec<String>,
     /// Settings that changed, and hold only when the server is started again.
     pub waiting: Vec<&'static str>,
     /// Volumes, or the audit file, that failed although they looked well before anything changed, and why. The rest holds, and the
@@ -35,8 +37,8 @@ pub struct Reloaded {
 }
 
 impl Handle {
-    /// Takes all of `config` that can change while hosts are connected: volumes, exports, hosts, keys, grants, quotas and the audit
-    /// file. If anything of it cannot be, everything stays as it was; [`Reloaded::failed`] has what showed too late for that.
+    /// Takes all of `config` that can change while hosts are connected: volumes, exports, hosts, keys, grants, quotas, the states of
+    /// paths and the audit file. If anything of it cannot be, everything stays as it was; [`Reloaded::failed`] has what showed too late for that.
     /// Connections stay, but those of hosts that may no longer connect at all.
     ///
     /// # Errors
@@ -82,12 +84,15 @@ impl Handle {
         if !failed.is_empty() {
             self.shared().audit.reloaded_in_part(&failed.join("; "));
         }
-        let before = now.clone();
-        *now = now.with_what_can_change(config);
+        let paths = self.set_paths(&config.listen);
+        let mut before = now.clone();
+        // The addresses stay, and where they are the same their states do not wait.
+        ListenSpec::renew(&mut before.listen, &config.listen);
+        *now = before.with_what_can_change(config);
         let served = self.volumes();
         now.volumes.retain(|spec| served.iter().any(|volume| volume.name == spec.name));
         let waiting = before.waiting_in(config);
-        Ok(Reloaded { failed, waiting, ..Reloaded::between(&before, &now) })
+        Ok(Reloaded { failed, waiting, paths, ..Reloaded::between(&before, &now) })
     }
 
     /// Says in the audit that a configuration was not taken, which stayed as it was.

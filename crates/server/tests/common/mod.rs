@@ -95,6 +95,12 @@ impl Controller {
         Self::over(wire, handle, Some(address), host, keep_alive_ms)
     }
 
+    /// Through the listener of this number.
+    pub fn through(running: &Running, listener: usize) -> Self {
+        let address = running.handle().local_addresses()[listener];
+        Self::over(Box::new(tcp(address)), running.handle(), Some(address), HOST, 0).unwrap()
+    }
+
     pub fn connect_loop(running: &Running) -> Self {
         let wire = Box::new(LoopWire::new(running.handle().connect_loop().unwrap()));
         Self::over(wire, running.handle(), None, HOST, 0).unwrap()

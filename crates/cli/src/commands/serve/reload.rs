@@ -97,13 +97,14 @@ fn check(now: &ServeConfig, new: &Resolved) -> Result<(), String> {
 const NO_GRANT: &str = "no [[grant]] is left, and without any every host that is let in may use and change all that is served: \
     keep one, such as to = [\"*\"] with what all may, or start the server again";
 
-fn told(Reloaded { added, removed, let_in, let_out, waiting, failed: _ }: &Reloaded) -> String {
+fn told(Reloaded { added, removed, let_in, let_out, paths, waiting, failed: _ }: &Reloaded) -> String {
     let mut text = String::new();
     let all = [
         ("served now", added),
         ("not served any more", removed),
         ("hosts let in", let_in),
         ("hosts not let in any more", let_out),
+        ("paths", paths),
     ];
     for (what, names) in all {
         if !names.is_empty() {
