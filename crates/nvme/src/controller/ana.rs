@@ -9,10 +9,7 @@ use std::fmt;
 use zerocopy::IntoBytes;
 
 use crate::status::Status;
-use crate::wire::{AnaGroup, AnaHeader, CSI_NVM, NSID_ALL, feature};
-
-use super::execute::CSS_ALL;
-use super::shared::Controller;
+use crate::wire::{AnaGroup, AnaHeader, NSID_ALL, feature};
 
 /// The state of a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -68,7 +65,7 @@ impl Paths {
         Self(states)
     }
 
-    /// Of a host that came through this listener.
+    /// The state of the path of a host that came through this listener.
     pub(super) fn of(&self, listener: Option<u16>) -> PathState {
         listener.and_then(|listener| self.0.get(usize::from(listener))).copied().unwrap_or_default()
     }
@@ -84,32 +81,23 @@ pub(super) const TRANSITION_S: u8 = 1;
 pub(super) const CAPABILITIES: u8 = 0b111 | 1 << 6;
 
 /// The log page, after so many changes: the group, if the host sees a namespace of it or asks for groups alone.
-pub(super) fn log_page(controller: &Controller, changes: u64, groups_only: bool) -> Vec<u8> {
-    let namespaces = controller.subsystem.snapshot_for(controller);
-    let all_command_sets = controller.cc().css() == CSS_ALL;
-    let visible = namespaces.iter().filter(|namespace| all_command_sets || namespace.csi == CSI_NVM);
-    let members: Vec<u32> = visible.map(|namespace| namespace.nsid).collect();
-    let told: &[u32] = if groups_only { &[] } else { &members };
+pub(super) fn log_page(path: PathState, members: &[u32], changes: u64, groups_only: bool) -> Vec<u8> {
+    let told = if groups_only { &[] } else { members };
     let groups = u16::from(groups_only || !members.is_empty());
     let mut page = AnaHeader::new(changes, groups).as_bytes().to_vec();
     if groups > 0 {
-        let group = AnaGroup::new(GROUP, told.len() as u32, changes, namespaces.path.number());
+        let group = AnaGroup::new(GROUP, told.len() as u32, changes, path.number());
         page.extend_from_slice(group.as_bytes());
         page.extend(told.iter().flat_map(|nsid| nsid.to_le_bytes()));
     }
     page
 }
 
-/// Whether a feature can be had, or set, over the path (Base 2.0, 8.1.4): those of reservations and of the NVM command set are the
-/// namespaces'.
-pub(super) fn check_feature(controller: &Controller, fid: u8, nsid: u32, sets: bool) -> Result<(), Status> {
-    let is_of_namespaces = matches!(
-        fid,
-        feature::ERROR_RECOVERY
-            | feature::WRITE_ATOMICITY
-            | feature::RESERVATION_MASK
-            | feature::RESERVATION_PERSISTENCE
-    );
-    let is_of_all = sets && nsid == NSID_ALL;
-    if is_of_namespaces || is_of_all { controller.subsystem.snapshot_for(controller).path.check() } else { Ok(()) }
+/// Whether a feature is not to be read, or set, over a path that is closed (Base 2.0, 8.1.4): those of reservations and of the NVM command
+/// set belong to the namespaces, and what is set for all namespaces is set for none.
+pub(super) const fn is_of_path(fid: u8, nsid: u32, sets: bool) -> bool {
+    use feature::{ERROR_RECOVERY, RESERVATION_MASK, RESERVATION_PERSISTENCE, WRITE_ATOMICITY};
+    let belongs_to_namespaces =
+        matches!(fid, ERROR_RECOVERY | WRITE_ATOMICITY | RESERVATION_MASK | RESERVATION_PERSISTENCE);
+    belongs_to_namespaces || sets && nsid == NSID_ALL
 }

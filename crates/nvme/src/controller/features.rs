@@ -113,7 +113,7 @@ pub(super) fn set(
     if supported(fid, discovery).is_none() {
         return Err(Status::INVALID_FIELD.dnr());
     }
-    ana::check_feature(controller, fid, nsid, true)?;
+    check_path(controller, ana::is_of_path(fid, nsid, true))?;
     if save {
         return Err(Status::FEATURE_NOT_SAVEABLE.dnr());
     }
@@ -201,7 +201,7 @@ pub(super) fn get(
     value: u32,
 ) -> Result<FeatureAnswer, Status> {
     let changeable = supported(fid, controller.subsystem.is_discovery()).ok_or(Status::INVALID_FIELD.dnr())?;
-    ana::check_feature(controller, fid, nsid, false)?;
+    check_path(controller, ana::is_of_path(fid, nsid, false))?;
     let current = controller.features();
     let default = Features::new(current.keep_alive_ms);
     let features = match select {
@@ -275,6 +275,11 @@ pub(super) fn get(
 /// Whether a feature has a value for each namespace.
 pub(super) const fn is_of_namespace(fid: u8) -> bool {
     matches!(fid, feature::RESERVATION_MASK | feature::RESERVATION_PERSISTENCE)
+}
+
+/// Whether the path is open, where it has to be.
+fn check_path(controller: &Controller, has_to_be: bool) -> Result<(), Status> {
+    if has_to_be { controller.subsystem.snapshot_for(controller).path.check() } else { Ok(()) }
 }
 
 /// The volumes that this NSID names: one, or all that the host sees.

@@ -12,6 +12,7 @@ use crate::wire::{
     log_page, nvm_opcode, reservation_opcode,
 };
 
+use super::execute::CSS_ALL;
 use super::identify::{REACHABILITY_ASSOCIATIONS, REACHABILITY_GROUPS};
 use super::shared::{Controller, ERROR_LOG_ENTRIES};
 use super::subsystem::{Subsystems, pad};
@@ -72,7 +73,7 @@ pub(super) fn page(
         log_page::EFFECTS => effects(controller, csi)?.as_bytes().to_vec(),
         log_page::ANA => {
             let changes = controller.ana_changes();
-            let page = ana::log_page(controller, changes, groups_only);
+            let page = paths(controller, changes, groups_only);
             if clears(page.len()) {
                 controller.forget_ana_notice(changes);
             }
@@ -219,6 +220,15 @@ fn supported_pages(controller: &Controller) -> Vec<u8> {
         pages[usize::from(*lid)].set(1);
     }
     pages.as_bytes().to_vec()
+}
+
+/// LID 0Ch: the state of the path to the namespaces that the host sees.
+fn paths(controller: &Controller, changes: u64, groups_only: bool) -> Vec<u8> {
+    let namespaces = controller.subsystem.snapshot_for(controller);
+    let all_command_sets = controller.cc().css() == CSS_ALL;
+    let seen = namespaces.iter().filter(|namespace| all_command_sets || namespace.csi == CSI_NVM);
+    let members: Vec<u32> = seen.map(|namespace| namespace.nsid).collect();
+    ana::log_page(namespaces.path, &members, changes, groups_only)
 }
 
 /// LID 1Ah: which namespaces are in which group.

@@ -14,7 +14,7 @@ pub(super) struct Namespaces {
     pub(super) by_nsid: Vec<Option<Namespace>>,
     /// The namespaces from which reservations exclude the host.
     pub(super) excluded: BTreeMap<u32, Exclusion>,
-    /// Of the path over which the host reaches them.
+    /// The state of the path over which the host reaches them.
     pub(super) path: PathState,
 }
 
