@@ -39,9 +39,19 @@ fn names_and_ipv6_addresses_are_listened_on_and_connected_to() {
 
 #[test]
 fn an_address_that_is_none_says_what_one_is() {
-    let expected = "error: invalid value '::1' for '--listen <HOST[:PORT]>': `::1` is not an address: an IPv6 address \
+    let expected = "error: invalid value '::1' for '--listen <HOST[:PORT][,path=STATE]>': `::1` is not an address: an IPv6 address \
                     stands in brackets, as in [::1]:4420\n\nFor more information, try '--help'.\n";
     assert_eq!(failed(&["serve", "--listen", "::1"]), (2, expected.to_owned()));
+}
+
+#[test]
+fn a_state_that_no_path_has_says_which_there_are() {
+    let (code, said) = failed(&["serve", "--volume", "a=mem:1MiB", "--listen", "127.0.0.1:0,path=slow"]);
+    let expected = "`slow` is not a state of a path; write path=optimized, path=non-optimized or path=inaccessible";
+    assert!(code == 2 && said.contains(expected), "{code}: {said}");
+    let printed =
+        good(&["serve", "--volume", "a=mem:1MiB", "--listen", "127.0.0.1:7,path=non-optimized", "--print-config"]);
+    assert!(printed.contains("listen = [\"127.0.0.1:7,path=non-optimized\"]"), "{printed}");
 }
 
 #[test]
