@@ -53,8 +53,8 @@ class Lab:
             file.truncate(len_mib << 20)
         return path
 
-    def target(self, *arguments):
-        return Target(self, arguments)
+    def target(self, *arguments, port=None):
+        return Target(self, arguments, port)
 
     def guest(self, settings, cases=None, forward=None, cpus=2, name="guest", programs=()):
         """Boots a guest that runs `cases` (default: the boot's own) and has `programs` beside the image's."""
@@ -93,18 +93,17 @@ class Lab:
 
 
 class Target:
-    """A `diskside serve`. Its port stays the same when it is started again."""
+    """A `diskside serve`. Its port stays the same when it is started again; one that is given is named in a configuration."""
 
-    def __init__(self, lab, arguments):
+    def __init__(self, lab, arguments, port=None):
         self.lab = lab
-        self.port = free_port()
-        self.arguments = arguments
+        self.port = port or free_port()
+        self.arguments = arguments if port else ["--listen", f"127.0.0.1:{self.port}", *arguments]
         self.process = None
         self.start()
 
     def start(self):
-        listen = ["--listen", f"127.0.0.1:{self.port}"]
-        command = [self.lab.program, "serve", *listen, *map(str, self.arguments)]
+        command = [self.lab.program, "serve", *map(str, self.arguments)]
         self.log = open(self.lab.directory / f"target-{self.port}.log", "ab")
         self.process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log
@@ -140,8 +139,13 @@ class Target:
         return self.process.poll() is None
 
     def said(self):
-        self.log.flush()
-        return Path(self.log.name).read_text(encoding="utf-8", errors="replace")[-2000:]
+        return self.all_said()[-2000:]
+
+    def said_times(self, what):
+        return self.all_said().count(what)
+
+    def all_said(self):
+        return Path(self.log.name).read_text(encoding="utf-8", errors="replace")
 
 
 class Guest:
