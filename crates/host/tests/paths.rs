@@ -1,4 +1,4 @@
-//! A host at a listener whose path the server closes: it is told so at once, and goes on when the path is open again.
+//! A host at a listener whose path the server closes: it is told so at once, and continues when the path is open again.
 
 mod common;
 
