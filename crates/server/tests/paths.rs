@@ -38,7 +38,7 @@ fn a_path_is_a_listener_and_its_state_changes_while_hosts_are_connected() {
         let queues = [1, 2, 3].map(|queue| controller.io_queue(queue, 32));
         (controller, queues)
     });
-    let mut outcomes = |paths: &mut [(Controller, [common::Queue; 3]); 2]| {
+    let outcomes = |paths: &mut [(Controller, [common::Queue; 3]); 2]| {
         [0, 1].map(|path| {
             let (controller, queues) = &mut paths[path];
             let ended = queues.each_mut().map(|queue| queue.command(Sqe::read(1, 0, 1), None, READ_LEN).status);
