@@ -18,8 +18,8 @@ use crate::guard::Mode;
 use crate::medium::{self, Action, Step};
 use crate::pending::Pending;
 
-/// Whether a volume may be accessed so now.
-pub type May = dyn Fn(Direction) -> Result<(), Errno> + Send + Sync;
+/// Whether a volume may be accessed so now, and what is to be kept until that is over.
+pub type May = dyn Fn(Direction) -> Result<Hold, Errno> + Send + Sync;
 
 /// A volume, byte by byte.
 pub struct VolumeFile {
@@ -58,13 +58,13 @@ impl VolumeFile {
         Self { volume, may }
     }
 
-    fn check(&self, direction: Direction) -> Result<(), Errno> {
-        (self.may)(direction)?;
+    fn check(&self, direction: Direction) -> Result<Hold, Errno> {
+        let leave = (self.may)(direction)?;
         match direction {
             _ if self.volume.is_removed() => Err(Errno::NODEV),
             Direction::Write if self.volume.read_only => Err(Errno::ROFS),
             Direction::Write if self.volume.has_failed() => Err(Errno::IO),
-            _ => Ok(()),
+            _ => Ok(leave),
         }
     }
 
@@ -111,7 +111,7 @@ impl VolumeFile {
         }
     }
 
-    fn write(&self, access: bytefile::Access) -> Begun {
+    fn write(&self, access: bytefile::Access, leave: Hold) -> Begun {
         let (offset, len) = (access.offset, access.buffer.len());
         if len == 0 {
             return Begun::at_once(Ok(0), access.buffer);
@@ -121,8 +121,8 @@ impl VolumeFile {
         }
         let whole = blocks_of(&self.volume, offset, len);
         let is_whole = whole == (offset..offset + len as u64);
-        let hold = match self.hold(whole, Mode::Exclusive) {
-            Ok(hold) => hold,
+        let hold: Hold = match self.hold(whole, Mode::Exclusive) {
+            Ok(hold) => Some(Box::new((hold, leave))),
             Err(hold) => return Begun::Busy { access, hold },
         };
         if !is_whole {
@@ -176,14 +176,14 @@ impl ByteFile for VolumeFile {
     }
 
     fn len_bytes(&self) -> Result<u64, Errno> {
-        self.check(Direction::Read).map(|()| self.len())
+        self.check(Direction::Read).map(|_| self.len())
     }
 
     fn begin(&self, access: bytefile::Access) -> Begun {
         match self.check(access.direction) {
             Err(errno) => Begun::at_once(Err(errno), access.buffer),
-            Ok(()) if access.direction == Direction::Read => self.read(access),
-            Ok(()) => self.write(access),
+            Ok(_) if access.direction == Direction::Read => self.read(access),
+            Ok(leave) => self.write(access, leave),
         }
     }
 

@@ -7,11 +7,13 @@
 use std::sync::Arc;
 
 use diskside_io::Errno;
+use diskside_nvme::controller::ReservedWrite;
 use diskside_rights::{Access, Program};
 
 use crate::call::context::CallContext;
 use crate::call::control::Control;
 use crate::call::used::{Lost, Used};
+use diskside_volume::Volume;
 
 impl Control {
     /// The call is about to use this.
@@ -29,8 +31,7 @@ impl Control {
     }
 }
 
-/// Asked by a sink before each piece that it writes to a volume: a host that has reserved the volume meanwhile, or lost the right to it,
-/// relies on it.
+/// Asked by a sink before each piece that it writes to a volume: a host that has reserved the volume meanwhile relies on it.
 #[derive(Debug)]
 pub(crate) struct MayWrite {
     control: Arc<Control>,
@@ -42,11 +43,12 @@ impl MayWrite {
         Self { control: Arc::clone(control), context: Arc::clone(context) }
     }
 
-    pub(crate) fn check(&self) -> Result<(), &'static str> {
-        if self.control.check_rights(&self.context).is_some() {
-            return Err("the host lost the right to the volume while output was written");
-        }
-        Ok(())
+    /// The write of a piece, until the answer is dropped: reservations of other hosts wait for it.
+    pub(crate) fn begin(&self, volume: &Volume) -> Result<ReservedWrite, &'static str> {
+        let write = self.context.reservations.begin_write(volume.nsid);
+        // It says why the call ends.
+        let is_lost = self.control.check_rights(&self.context).is_some();
+        write.filter(|_| !is_lost).ok_or("the host lost the right to the volume while output was written")
     }
 
     /// Whether the call was stopped for any reason.

@@ -7,6 +7,7 @@
 use std::time::Instant;
 
 use diskside_io::Errno;
+use diskside_nvme::controller::ReservedWrite;
 use diskside_rights::Access;
 use diskside_wire::function::{Endpoint, Outcome};
 
@@ -89,7 +90,7 @@ impl LayoutSink {
         let block = u64::from(self.layout.volume().block_bytes);
         let mut done = 0;
         while done < self.pending.len() {
-            self.check()?;
+            let _write = self.begin()?;
             let (physical, together) = self.layout.place(self.at).ok_or_else(|| self.no_place())?;
             let wanted = ((self.pending.len() - done) as u64).min(together);
             let end = (physical + wanted).min(physical / block * block + HOLD_BYTES as u64);
@@ -110,19 +111,18 @@ impl LayoutSink {
     }
 
     /// Asked before each piece: the host must be able to rely on it.
-    fn check(&self) -> Result<(), SinkError> {
+    fn begin(&self) -> Result<ReservedWrite, SinkError> {
         let stopped = |outcome, why| Err(SinkError::Stopped { outcome, why, written: self.at - self.start });
         if self.layout.is_retired() {
             return stopped(Outcome::Stale, "the layout was replaced or revoked while output was written by it");
         }
-        self.may_write.check().or_else(|why| stopped(Outcome::Cancelled, why))?;
         if self.may_write.is_cancelled() {
             return stopped(Outcome::Cancelled, "the call was cancelled while its output was written");
         }
         if Instant::now() >= self.until {
             return stopped(Outcome::Deadline, "the deadline passed while output was written");
         }
-        Ok(())
+        self.may_write.begin(self.layout.volume()).or_else(|why| stopped(Outcome::Cancelled, why))
     }
 
     fn make_durable(&mut self) -> Result<(), SinkError> {

@@ -295,7 +295,7 @@ impl VolumeSink {
             }
             let written = self.at - self.start;
             let stopped = |why| SinkError::Stopped { outcome: Outcome::Cancelled, why, written };
-            self.may_write.check().map_err(stopped)?;
+            let _write = self.may_write.begin(&self.volume).map_err(stopped)?;
             let bytes = &self.pending[done..done + (end - from) as usize];
             write_at(&self.volume, from, bytes).map_err(|errno| self.failed(errno))?;
             done += bytes.len();

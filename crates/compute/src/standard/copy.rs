@@ -125,6 +125,7 @@ impl Standard {
         let bytes = self.gather(&sources, *until)?;
         for (part, at) in bytes.chunks(HOLD_BYTES).zip((offset..).step_by(HOLD_BYTES)) {
             command.check()?;
+            let _write = context.reservations.begin_write(volume.nsid).ok_or(Status::RESERVATION_CONFLICT.dnr())?;
             let began = Instant::now();
             let _hold = Hold::of(&volume, at..at + part.len() as u64, Mode::Exclusive);
             if volume.is_removed() {

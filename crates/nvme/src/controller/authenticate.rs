@@ -135,7 +135,7 @@ impl Connection {
             return Err(gone);
         }
         link.all_command_sets = controller.cc().css() == CSS_ALL;
-        link.fence_inbox = Some(named.subsystem.add_fence_inbox(controller.host_id, self.waker.clone()));
+        link.fence_inbox = Some(named.subsystem.reservations.inboxes.add(controller.host_id, None, self.waker.clone()));
         link.namespaces = named.subsystem.snapshot_for(&controller);
         link.counters = controller.add_counters();
         link.controller = controller;

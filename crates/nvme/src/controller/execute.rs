@@ -65,7 +65,7 @@ impl Connection {
             }
             Command::Reservation(reservation) => {
                 let reservation = *reservation;
-                self.execute_reservation(slot, reservation);
+                self.execute_reservation(now, slot, reservation);
             }
             Command::Other { nsid, medium, admin } => {
                 let (nsid, medium, admin) = (*nsid, *medium, *admin);
@@ -302,7 +302,9 @@ impl Connection {
             }
             Stage::WithEmbedder => {
                 let nsid = self.slots.get(slot).sqe.nsid();
-                self.requests.push_back(Request::cancel(self.slots.tag(slot), nsid));
+                if !std::mem::replace(&mut self.slots.get_mut(slot).is_cancelled, true) {
+                    self.requests.push_back(Request::cancel(self.slots.tag(slot), nsid));
+                }
                 false
             }
             Stage::InCapsule | Stage::AwaitsData | Stage::AwaitsAbort | Stage::AwaitsOthers | Stage::Free => false,
@@ -476,7 +478,8 @@ impl Connection {
             Box::new(auth::Controller::new(names, keys, accepted).concatenating(concatenation))
         });
         let is_io = queue_id != 0 && !must_prove;
-        let fence_inbox = is_io.then(|| subsystem.add_fence_inbox(controller.host_id, self.waker.clone()));
+        let inboxes = &subsystem.reservations.inboxes;
+        let fence_inbox = is_io.then(|| inboxes.add(controller.host_id, None, self.waker.clone()));
         Ok(Link {
             queue_id,
             entries: sqsize + 1,

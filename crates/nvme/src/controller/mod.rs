@@ -30,5 +30,5 @@ pub use config::{
 };
 pub use connection::{ChannelKind, Connection, ConnectionConfig, ConnectionError, State};
 pub use request::{ByteRange, Completion, CopySource, MediumId, Operation, OtherCommand, Request, Tag};
-pub use reservations::{HostReservations, ReservedUse};
+pub use reservations::{HostReservations, ReservedUse, ReservedWrite};
 pub use subsystem::{Subsystem, Subsystems};

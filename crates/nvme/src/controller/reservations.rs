@@ -8,8 +8,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use table::HostReservations;
 pub(super) use table::{Change, Reservations};
+pub use table::{HostReservations, ReservedWrite};
 
 use zerocopy::IntoBytes;
 

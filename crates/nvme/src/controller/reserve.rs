@@ -1,9 +1,10 @@
 //! Commands about reservations: what must hold before they change one, and how they wait for commands of hosts that a reservation
 //! excludes from now on.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use zerocopy::FromBytes;
 
@@ -16,10 +17,10 @@ use crate::wire::{
 use super::command::{Command, Io, Reservation, Transfer};
 use super::config::{Namespace, SubsystemConfig};
 use super::connection::Connection;
-use super::fence::Fence;
+use super::fence::{AWAITED_MAX, Fence};
 use super::io;
 use super::request::{Operation, Request, Tag};
-use super::reservations::CONFLICT;
+use super::reservations::{CONFLICT, Exclusion};
 use super::slots::{Sink, Stage};
 
 /// Whether this is a command about reservations.
@@ -73,7 +74,7 @@ pub(super) fn parse(sqe: &Sqe, config: &SubsystemConfig, namespace: &Namespace) 
 }
 
 impl Connection {
-    pub(super) fn execute_reservation(&mut self, slot: u32, reservation: Reservation) {
+    pub(super) fn execute_reservation(&mut self, now: Instant, slot: u32, reservation: Reservation) {
         let command = self.slots.get_mut(slot);
         let (sqe, len) = (command.sqe, command.len as usize);
         let parameters = match std::mem::take(&mut command.sink) {
@@ -86,7 +87,7 @@ impl Connection {
             let told = &report[..report.len().min(len)];
             return self.answer_padded(slot, told, len - told.len(), 0);
         }
-        match self.reserve(&sqe, reservation, &parameters) {
+        match self.reserve(now, &sqe, reservation, &parameters) {
             Ok(None) => self.answer(slot, Status::SUCCESS, 0),
             Ok(Some(is_down)) => {
                 self.slots.get_mut(slot).stage = Stage::AwaitsOthers;
@@ -105,6 +106,7 @@ impl Connection {
     /// Changes a reservation. Returns what is set once others have taken note, if there are any to wait for.
     fn reserve(
         &self,
+        now: Instant,
         sqe: &Sqe,
         reservation: Reservation,
         parameters: &[u8],
@@ -119,18 +121,21 @@ impl Connection {
         if host == [0; 16] {
             return Err(Status::HOST_IDENTIFIER_NOT_INITIALIZED.dnr());
         }
+        if self.fences.awaited.len() >= AWAITED_MAX {
+            return Err(Status::COMMAND_INTERRUPTED);
+        }
         let subsystem = &link.controller.subsystem;
         let change = match reservation {
             Reservation::Register { action, ignore_key } => {
                 let data = RegisterData::read_from_bytes(parameters).map_err(|_| Status::INTERNAL_ERROR)?;
                 let keys = (data.current_key.get(), data.new_key.get());
                 subsystem
-                    .change_reservations(namespace, |reserved| reserved.register(host, action, ignore_key, keys))?
+                    .change_reservations(now, namespace, |reserved| reserved.register(host, action, ignore_key, keys))?
             }
             Reservation::Acquire { action, kind } => {
                 let data = AcquireData::read_from_bytes(parameters).map_err(|_| Status::INTERNAL_ERROR)?;
                 let (current, preempted) = (data.current_key.get(), data.preempted_key.get());
-                subsystem.change_reservations(namespace, |reserved| match action {
+                subsystem.change_reservations(now, namespace, |reserved| match action {
                     AcquireAction::Acquire => reserved.acquire(host, current, kind),
                     AcquireAction::Preempt | AcquireAction::PreemptAndAbort => {
                         reserved.preempt(host, (current, preempted), kind)
@@ -139,16 +144,21 @@ impl Connection {
             }
             Reservation::Release { action, kind } => {
                 let key = u64::from_le_bytes(parameters.try_into().map_err(|_| Status::INTERNAL_ERROR)?);
-                subsystem.change_reservations(namespace, |reserved| reserved.release(host, action, key, kind))?
+                subsystem.change_reservations(now, namespace, |reserved| reserved.release(host, action, key, kind))?
             }
             Reservation::Report => return Ok(None),
         };
-        let inboxes = subsystem.fence_inboxes(|other| *other != host && change.concerns(other));
+        let aborts = matches!(reservation, Reservation::Acquire { action: AcquireAction::PreemptAndAbort, .. });
+        let is_awaited = |other: &[u8; 16]| match reservation {
+            _ if *other == host => false,
+            Reservation::Acquire { .. } => change.excludes(other) || aborts && change.preempts(other),
+            _ => change.restricts(other),
+        };
+        let inboxes = subsystem.reservations.inboxes.of(sqe.nsid(), is_awaited);
         if inboxes.is_empty() {
             return Ok(None);
         }
         let is_down = Arc::new(AtomicBool::new(false));
-        let aborts = matches!(reservation, Reservation::Acquire { action: AcquireAction::PreemptAndAbort, .. });
         let fence = Arc::new(Fence::new(sqe.nsid(), aborts, &is_down, self.waker.clone()));
         inboxes.iter().for_each(|inbox| inbox.put_up(&fence));
         // It falls with the last queue that holds it: here, if they have none.
@@ -156,51 +166,88 @@ impl Connection {
         Ok(Some(is_down))
     }
 
-    /// An I/O queue takes note of fences that others have put up. Its snapshot of the namespaces is as new as they are.
+    /// An I/O queue takes note of fences that others have put up.
     pub(super) fn hold_fences(&mut self) {
         let Some(inbox) = self.link.as_ref().and_then(|link| link.fence_inbox.clone()) else { return };
+        if self.fences.are_kept {
+            return;
+        }
+        let mut by_nsid = BTreeMap::<u32, Vec<Arc<Fence>>>::new();
         for fence in inbox.take() {
-            self.refuse_excluded();
-            let with_embedder = |slot: &u32| {
-                let command = self.slots.get(*slot);
-                command.stage == Stage::WithEmbedder && command.sqe.nsid() == fence.nsid
-            };
-            let all: Vec<u32> = self.slots.indices().filter(with_embedder).collect();
-            let begun: Vec<Tag> = all
-                .iter()
-                .filter(|slot| self.slots.get(**slot).command.may_write())
-                .map(|slot| self.slots.tag(*slot))
-                .collect();
-            // Commands that wait for memory, or are long, are not to keep others: they stop where they still can, before those that wait for a rate.
-            let cancelled: Vec<Tag> =
-                if fence.aborts { all.iter().map(|slot| self.slots.tag(*slot)).collect() } else { begun.clone() };
-            for tag in cancelled {
-                self.requests.push_front(Request::cancel(tag, fence.nsid));
-            }
-            if !begun.is_empty() {
-                self.fences.held.push((fence, begun));
-            }
+            by_nsid.entry(fence.nsid).or_default().push(fence);
+        }
+        let Some(link) = self.link.as_mut().filter(|_| !by_nsid.is_empty()) else { return };
+        // Behind the taking: a change that put up one of these is in it, however old the last look around is.
+        link.namespaces = link.controller.subsystem.snapshot_for(&link.controller);
+        by_nsid.retain(|_, fences| {
+            fences.retain(|fence| fence.is_awaited());
+            !fences.is_empty()
+        });
+        self.fences.held.retain(|(fences, _)| fences.iter().any(|fence| fence.is_awaited()));
+        let aborted = by_nsid.iter().filter(|(_, fences)| fences.iter().any(|fence| fence.aborts));
+        let aborted: Vec<u32> = aborted.map(|(nsid, _)| *nsid).collect();
+        self.refuse_untaken(&aborted);
+        for (nsid, fences) in by_nsid {
+            self.hold(nsid, fences, aborted.contains(&nsid));
         }
     }
 
-    /// Commands that the embedder has not taken yet are as if they came now.
-    fn refuse_excluded(&mut self) {
+    /// Holds fences of a namespace for writes that the embedder has, and has these stopped; with `aborts` also what reads.
+    fn hold(&mut self, nsid: u32, fences: Vec<Arc<Fence>>, aborts: bool) {
+        let is_excluded = self.link.as_ref().is_some_and(|link| link.namespaces.exclusion(nsid) != Exclusion::Nothing);
+        if !is_excluded && !aborts {
+            return;
+        }
+        let with_embedder = |slot: &u32| {
+            let command = self.slots.get(*slot);
+            command.stage == Stage::WithEmbedder && command.sqe.nsid() == nsid
+        };
+        let all: Vec<u32> = self.slots.indices().filter(with_embedder).collect();
+        let mut begun = Vec::new();
+        for slot in all {
+            let (tag, command) = (self.slots.tag(slot), self.slots.get_mut(slot));
+            let may_write = command.command.may_write();
+            if may_write {
+                begun.push(tag);
+            }
+            // It is not to keep others where it can still be stopped, nor to wait for a rate until it is asked to.
+            if (may_write || aborts) && !std::mem::replace(&mut command.is_cancelled, true) {
+                self.requests.push_front(Request::cancel(tag, nsid));
+            }
+        }
+        if !begun.is_empty() {
+            self.fences.held.push((fences, begun));
+        }
+    }
+
+    /// Commands that the embedder has not taken yet are as if they came now; those to some namespaces are aborted.
+    fn refuse_untaken(&mut self, aborted: &[u32]) {
         let Some(link) = &self.link else { return };
         let (mut kept, mut refused) = (VecDeque::new(), Vec::new());
         for request in std::mem::take(&mut self.requests) {
             let command = self.slots.tagged(request.tag).map(|slot| &self.slots.get(slot).sqe);
-            let is_excluded = command.is_some_and(|sqe| io::is_excluded(sqe, &request.operation, &link.namespaces));
-            if is_excluded { refused.push(request) } else { kept.push_back(request) }
+            let is_command = !matches!(request.operation, Operation::Cancel | Operation::GiveBack(_));
+            let status = command.filter(|_| is_command).and_then(|sqe| {
+                let is_excluded = io::is_excluded(sqe, &request.operation, &link.namespaces);
+                let is_aborted = || aborted.contains(&sqe.nsid()).then_some(Status::COMMAND_ABORT_REQUESTED);
+                if is_excluded { Some(CONFLICT) } else { is_aborted() }
+            });
+            match status {
+                Some(status) => refused.push((request, status)),
+                None => kept.push_back(request),
+            }
         }
         self.requests = kept;
-        for request in refused {
+        for (request, status) in refused {
             if let Some(slot) = self.slots.tagged(request.tag) {
-                self.answer(slot, CONFLICT, 0);
+                self.answer(slot, status, 0);
             }
             if let Some(data) = request.operation.data() {
                 self.requests.push_front(Request { operation: Operation::GiveBack(data), ..request });
             }
         }
+        self.drop_fences();
+        self.finish_if_idle();
     }
 
     /// A command has ended: fences fall that were held for it.

@@ -37,6 +37,8 @@ pub(super) struct Slot {
     pub(super) r2t_end: u32,
     /// Some of its data came with a wrong digest.
     pub(super) damaged: bool,
+    /// The embedder was asked to stop it.
+    pub(super) is_cancelled: bool,
 }
 
 // The cost of a connection per command in flight, as the README says.
@@ -139,7 +141,8 @@ impl Slots {
                 let slot = self.get_mut(index);
                 slot.generation = slot.generation.wrapping_add(1);
                 (slot.stage, slot.sqe, slot.command) = (stage, sqe, command);
-                (slot.len, slot.done, slot.r2t_end, slot.damaged) = (len, 0, 0, false);
+                (slot.len, slot.done, slot.r2t_end) = (len, 0, 0);
+                (slot.damaged, slot.is_cancelled) = (false, false);
                 index
             }
             None => {
@@ -154,6 +157,7 @@ impl Slots {
                     done: 0,
                     r2t_end: 0,
                     damaged: false,
+                    is_cancelled: false,
                 });
                 self.slots.len() as u32 - 1
             }

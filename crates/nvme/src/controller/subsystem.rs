@@ -17,7 +17,6 @@ use super::config::{
     Access, AllVisible, AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, Place, SubsystemConfig,
     Visibility,
 };
-use super::fence::FenceInbox;
 use super::namespaces::Namespaces;
 use super::reservations::Reservations;
 use super::shared::{Controller, Notice};
@@ -172,7 +171,6 @@ pub struct Subsystem {
     epoch: AtomicU64,
     /// Locked behind the state, if both are.
     pub(super) reservations: Arc<Reservations>,
-    fence_inboxes: Mutex<Vec<Weak<FenceInbox>>>,
 }
 
 #[derive(Debug)]
@@ -257,14 +255,7 @@ impl Subsystem {
             retired: BTreeMap::new(),
             last_cntlid: 0,
         };
-        Self {
-            config,
-            parent,
-            state: Mutex::new(state),
-            epoch: AtomicU64::new(0),
-            reservations: Arc::default(),
-            fence_inboxes: Mutex::default(),
-        }
+        Self { config, parent, state: Mutex::new(state), epoch: AtomicU64::new(0), reservations: Arc::default() }
     }
 
     /// Its name.

@@ -144,8 +144,12 @@ impl Job {
         let (context, used) = (Arc::clone(&self.context), Arc::clone(volume));
         let may = move |direction| {
             let wanted = if direction == Direction::Write { Access::Write } else { Access::Read };
-            let may = context.right_to(&used, wanted) >= wanted && context.reserved(&used, wanted).is_none();
-            if may { Ok(()) } else { Err(Errno::ACCESS) }
+            if context.right_to(&used, wanted) < wanted || context.reserved(&used, wanted).is_some() {
+                return Err(Errno::ACCESS);
+            }
+            let write =
+                (wanted == Access::Write).then(|| context.reservations.begin_write(used.nsid).ok_or(Errno::ACCESS));
+            Ok(write.transpose()?.map(|write| Box::new(write) as _))
         };
         Arc::new(VolumeFile::new(Arc::clone(volume), Box::new(may)))
     }

@@ -68,6 +68,7 @@ impl Connection {
         self.out.abandon(|buffer| buffers.release(buffer));
         self.sending = false;
         self.held = None;
+        self.fences.are_kept = true;
         let slots: Vec<u32> = self.slots.indices().collect();
         for slot in slots {
             if let Sink::Buffer(buffer) = self.slots.remove(slot) {
@@ -145,6 +146,7 @@ impl Connection {
     /// The pool has buffers again after it had none. Returns whether the connection still waits for more; if not, offer
     /// input that was not consumed again.
     pub fn handle_buffers(&mut self, now: Instant, pool: &mut impl BufferPool) -> bool {
+        self.look_around();
         if self.is_open() {
             self.serve_waiting(now, pool);
             if let Some((sqe, data_len)) = self.held.take() {

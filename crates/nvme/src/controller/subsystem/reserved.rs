@@ -1,12 +1,11 @@
 //! Reservations of the namespaces of a subsystem, and whom their changes concern.
 
-use std::sync::{Arc, Weak};
-use std::task::Waker;
+use std::sync::Arc;
+use std::time::Instant;
 
 use crate::status::Status;
 
 use super::super::config::Namespace;
-use super::super::fence::FenceInbox;
 use super::super::reservations::{Change, Reserved, Told};
 use super::super::shared::Controller;
 use super::{Subsystem, lock};
@@ -18,10 +17,11 @@ impl Subsystem {
         self.reservations.set_watch(Box::new(watch));
     }
 
-    /// Changes the reservations of a namespace, and tells hosts. Returns what changed: hosts that are excluded from more than before, or
-    /// preempted, may have begun what is not over.
+    /// Changes the reservations of a namespace, and tells hosts. Returns what changed: hosts that are excluded, or preempted, may have
+    /// begun what is not over.
     pub(in crate::controller) fn change_reservations(
         &self,
+        now: Instant,
         namespace: &Namespace,
         change: impl FnOnce(&mut Reserved) -> Result<Vec<Told>, Status>,
     ) -> Result<Change, Status> {
@@ -31,7 +31,7 @@ impl Subsystem {
         if state.namespaces.get(nsid).is_none_or(|now| now.uuid != namespace.uuid) {
             return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr());
         }
-        let change = self.reservations.change(nsid, change)?;
+        let change = self.reservations.change(now, nsid, change)?;
         if change.moves_rights() {
             let by_nsid = state.namespaces.by_nsid.clone();
             self.renew(&mut state, by_nsid);
@@ -47,20 +47,5 @@ impl Subsystem {
             self.reservations.tell_watch();
         }
         Ok(change)
-    }
-
-    /// Where fences are put up for an I/O queue of a host.
-    pub(in crate::controller) fn add_fence_inbox(&self, host: [u8; 16], waker: Waker) -> Arc<FenceInbox> {
-        let inbox = Arc::new(FenceInbox::new(host, waker));
-        let mut inboxes = lock(&self.fence_inboxes);
-        inboxes.retain(|inbox| inbox.strong_count() > 0);
-        inboxes.push(Arc::downgrade(&inbox));
-        inbox
-    }
-
-    /// Those of the queues of some hosts.
-    pub(in crate::controller) fn fence_inboxes(&self, of: impl Fn(&[u8; 16]) -> bool) -> Vec<Arc<FenceInbox>> {
-        let inboxes = lock(&self.fence_inboxes);
-        inboxes.iter().filter_map(Weak::upgrade).filter(|inbox| of(&inbox.host)).collect()
     }
 }

@@ -1,10 +1,12 @@
 //! Two hosts and a reservation: what each may do, what it is told, and what has ended when a reservation is acquired.
 
+mod fencing;
+#[path = "../support/mod.rs"]
 mod support;
 
 use std::sync::Arc;
 
-use diskside_nvme::controller::{Access, BlockSize, Namespace, Operation, ReservedUse, State, Visibility};
+use diskside_nvme::controller::{Access, BlockSize, Namespace, ReservedUse, Visibility};
 use diskside_nvme::host::{AdminConfig, CommandError, Data, Event, HostIdentity, Submission};
 use diskside_nvme::wire::{
     AcquireAction, CopySourceEntry, DsmRange, HostBehavior, IdentifyController, IdentifyNamespace,
@@ -194,178 +196,6 @@ fn sent(pair: &mut Pair) -> Vec<u8> {
     let bytes = bytes_of(&mut transmit, &mut pair.memory, false);
     io.handle_transmitted(&mut transmit);
     bytes
-}
-
-/// A cluster that fenced a host off begins to repair the data that this host left: a write of it that came afterwards, though it
-/// had begun before, would destroy the repair.
-#[test]
-fn a_preempt_is_answered_when_the_writes_that_had_begun_are_over() {
-    for action in [AcquireAction::Preempt, AcquireAction::PreemptAndAbort] {
-        let (mut a, mut b) = two();
-        register(&mut a, 1);
-        register(&mut b, 2);
-        assert_eq!(acquire(&mut b, &mut a, 2, ReservationType::WriteExclusiveRegistrantsOnly), Status::SUCCESS);
-        // B's write is with the medium.
-        let bytes = posted(&mut b, Sqe::write(1, 3, 1), 512);
-        let now = b.now;
-        let (_, end) = b.io.as_mut().unwrap();
-        end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
-        let write = end.connection.poll_request().expect("the medium is asked");
-        assert!(matches!(write.operation, Operation::Write { .. }));
-
-        let kind = ReservationType::WriteExclusiveRegistrantsOnly;
-        begin(&mut a, Sqe::reservation_acquire(1, action, kind), keys(1, 2));
-        assert_eq!(ended(&mut a), None, "B's queue has not heard of it");
-        let (_, end) = b.io.as_mut().unwrap();
-        end.connection.handle_wake(now);
-        assert_eq!(ended(&mut a), None, "its write has begun");
-        let (_, end) = b.io.as_mut().unwrap();
-        let cancel = end.connection.poll_request().expect("what still waits there stops");
-        assert!(matches!(cancel.operation, Operation::Cancel) && cancel.tag == write.tag);
-        let tag = write.tag;
-        let done = b.target.media.carry_out(write, &mut b.target.memory, support::medium::Fault::None).unwrap();
-        end.connection.complete(now, tag, done, &mut b.target.memory);
-        assert_eq!(ended(&mut a), Some(Status::SUCCESS));
-        assert_eq!(ended(&mut b), Some(Status::SUCCESS));
-        assert_eq!(report(&mut b), (3, 3, vec![A]));
-        assert_eq!(conflicts(&mut b), WRITES);
-    }
-}
-
-/// A host with a rate kept the host that fenced it off waiting for as long as its writes waited for their turn, and then they were carried
-/// out; its reads were carried out behind the writes of the new holder.
-#[test]
-fn commands_that_the_embedder_has_not_taken_are_refused() {
-    let (mut a, mut b) = two();
-    register(&mut a, 1);
-    register(&mut b, 2);
-    let now = b.now;
-    for (sqe, len) in [(Sqe::write(1, 3, 1), 512), (Sqe::read(1, 3, 1), 512), (Sqe::read(2, 3, 1), 512)] {
-        let bytes = posted(&mut b, sqe, len);
-        let (_, end) = b.io.as_mut().unwrap();
-        end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
-    }
-    let kind = ReservationType::ExclusiveAccess;
-    begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::Acquire, kind), keys(1, 0));
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_wake(now);
-    assert_eq!(ended(&mut a), Some(Status::SUCCESS));
-    let (_, end) = b.io.as_mut().unwrap();
-    let asked: Vec<_> = std::iter::from_fn(|| end.connection.poll_request()).collect();
-    let [given_back, other] = &asked[..] else { panic!("{asked:?}") };
-    let Operation::GiveBack(data) = given_back.operation else { panic!("{given_back:?}") };
-    b.target.memory.remove(data.buffer);
-    assert!(matches!(other.operation, Operation::Read { .. }) && other.nsid == 2);
-    assert_eq!([ended(&mut b), ended(&mut b)], [Some(CONFLICT); 2]);
-}
-
-/// A host whose Keep Alive had expired was not found, since its controller was gone, and its writes came behind the answer: the case for
-/// which clusters fence hosts off.
-#[test]
-fn a_preempt_waits_for_the_writes_of_a_host_whose_controller_is_gone() {
-    let (mut a, mut b) = two();
-    register(&mut a, 1);
-    register(&mut b, 2);
-    let bytes = posted(&mut b, Sqe::write(1, 3, 1), 512);
-    let now = b.now;
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
-    let write = end.connection.poll_request().expect("the medium is asked");
-    b.admin_end.connection.handle_close(&mut b.target.memory);
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_wake(now);
-    assert_eq!(end.connection.state(), State::Closed);
-    let kind = ReservationType::WriteExclusive;
-    begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::Preempt, kind), keys(1, 2));
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_wake(now);
-    assert_eq!(ended(&mut a), None, "its write has begun");
-    drop(write);
-    b.io = None;
-    assert_eq!(ended(&mut a), Some(Status::SUCCESS));
-}
-
-#[test]
-fn a_preempt_does_not_wait_for_a_host_that_is_gone() {
-    let (mut a, mut b) = two();
-    register(&mut a, 1);
-    register(&mut b, 2);
-    acquire(&mut b, &mut a, 2, ReservationType::WriteExclusive);
-    let kind = ReservationType::WriteExclusive;
-    begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::Preempt, kind), keys(1, 2));
-    assert_eq!(ended(&mut a), None);
-    drop(b);
-    assert_eq!(ended(&mut a), Some(Status::SUCCESS));
-    // Its registration would have stayed, had it not been preempted.
-    assert_eq!(report(&mut a), (3, 1, vec![A]));
-}
-
-#[test]
-fn commands_of_a_host_that_is_preempted_are_aborted_where_nothing_is_reserved_too() {
-    let (mut a, mut b) = two();
-    register(&mut a, 1);
-    register(&mut b, 2);
-    let bytes = posted(&mut b, Sqe::verify(1, 0, 1), 0);
-    let now = b.now;
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
-    let verify = end.connection.poll_request().expect("the medium is asked");
-    let kind = ReservationType::WriteExclusive;
-    begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::PreemptAndAbort, kind), keys(1, 2));
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_wake(now);
-    let cancel = end.connection.poll_request().expect("the embedder is asked to cancel it");
-    assert!(matches!(cancel.operation, Operation::Cancel) && cancel.tag == verify.tag);
-    assert_eq!(ended(&mut a), Some(Status::SUCCESS), "reads are not waited for");
-}
-
-/// Its writes may still be with the medium: the embedder drops a connection when it has none of them any more.
-#[test]
-fn a_preempt_waits_for_the_writes_of_a_connection_that_was_lost_meanwhile() {
-    for is_woken in [true, false] {
-        let (mut a, mut b) = two();
-        register(&mut a, 1);
-        register(&mut b, 2);
-        let bytes = posted(&mut b, Sqe::write(1, 3, 1), 512);
-        let now = b.now;
-        let (_, end) = b.io.as_mut().unwrap();
-        end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
-        let write = end.connection.poll_request().expect("the medium is asked");
-        assert_eq!(acquire_later(&mut a, &mut b, is_woken), None);
-        let (_, end) = b.io.as_mut().unwrap();
-        end.connection.handle_close(&mut b.target.memory);
-        assert_eq!(ended(&mut a), None, "its write has begun");
-        drop(write);
-        b.io = None;
-        assert_eq!(ended(&mut a), Some(Status::SUCCESS));
-    }
-}
-
-/// A reserves the volume; B's queue hears of it, or not.
-fn acquire_later(a: &mut Pair, b: &mut Pair, is_woken: bool) -> Option<Status> {
-    begin(a, Sqe::reservation_acquire(1, AcquireAction::Acquire, ReservationType::WriteExclusive), keys(1, 0));
-    let (now, (_, end)) = (b.now, b.io.as_mut().unwrap());
-    if is_woken {
-        end.connection.handle_wake(now);
-    }
-    ended(a)
-}
-
-#[test]
-fn a_write_whose_data_came_behind_the_reservation_is_refused() {
-    let (mut a, mut b) = two();
-    register(&mut a, 1);
-    // More than a capsule carries: its data is asked for.
-    let bytes = posted(&mut b, Sqe::write(1, 0, 32), 16 << 10);
-    let now = b.now;
-    let (_, end) = b.io.as_mut().unwrap();
-    let asked = end.exchange(&mut b.target, now, &bytes);
-    assert!(!asked.is_empty(), "an R2T");
-    assert_eq!(acquire(&mut a, &mut b, 1, ReservationType::WriteExclusive), Status::SUCCESS);
-    b.io.as_mut().unwrap().0.handle_bytes(now, &asked, &mut b.memory);
-    assert_eq!(ended(&mut b), Some(CONFLICT));
-    assert!(b.target.media.media[0].iter().all(|byte| *byte == 0));
-    assert_eq!(b.target.memory.in_use(), 0, "the buffer is given back");
 }
 
 #[test]
