@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::Waker;
 
+use super::lock::lock;
 use super::request::Tag;
-use super::subsystem::lock;
 
 /// Commands of a connection that may wait for others at a time.
 pub(super) const AWAITED_MAX: usize = 8;

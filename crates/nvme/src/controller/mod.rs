@@ -12,6 +12,7 @@ mod features;
 mod fence;
 mod identify;
 mod io;
+mod lock;
 mod logs;
 mod namespaces;
 mod receive;

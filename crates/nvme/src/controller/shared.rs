@@ -13,8 +13,9 @@ use crate::wire::{
 
 use super::config::{Access, ControllerInfo, Namespace, Visibility};
 use super::features::Features;
+use super::lock::lock;
 use super::request::Tag;
-use super::subsystem::{Subsystem, lock};
+use super::subsystem::Subsystem;
 
 /// Entries that the error log keeps.
 pub(super) const ERROR_LOG_ENTRIES: usize = 64;

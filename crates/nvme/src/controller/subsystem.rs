@@ -6,7 +6,7 @@ mod reserved;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use crate::auth::{Accepted, Concatenation, HostKeys, Names, Policy};
 use crate::nqn::Nqn;
@@ -17,6 +17,7 @@ use super::config::{
     Access, AllVisible, AllowedHosts, ConfigError, ControllerInfo, Listener, Namespace, Place, SubsystemConfig,
     Visibility,
 };
+use super::lock::lock;
 use super::namespaces::Namespaces;
 use super::reservations::Reservations;
 use super::shared::{Controller, Notice};
@@ -560,9 +561,4 @@ impl Subsystem {
             controller.wake_all();
         }
     }
-}
-
-/// Locks. A thread that panicked while it held the lock left no half-made change behind: each is one assignment.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

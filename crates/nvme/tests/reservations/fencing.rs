@@ -479,7 +479,7 @@ fn a_connection_has_few_commands_that_wait_and_a_volume_few_changes() {
     assert!((49..=51).contains(&later), "{later} of a hundred changes in a second");
 }
 
-/// What the embedder writes for a host beside its queues: outputs of functions, and copies of device memory.
+/// The embedder writes for a host beside its queues, too: outputs of functions, and copies of device memory.
 #[test]
 fn writes_of_the_embedder_are_waited_for() {
     let (mut a, mut b) = two();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use crate::status::Status;
 use crate::wire::ReservationNotice;
 
 use super::super::fence::{FenceInbox, FenceInboxes};
+use super::super::lock::lock;
 use super::{Exclusion, HostId, Reserved, ReservedUse, Told};
 
 /// Changes of hosts' rights to a namespace that may be made at once, and each second from then on: each costs every connection a look.
@@ -102,7 +103,7 @@ impl Reservations {
         nsid: u32,
         change: impl FnOnce(&mut Reserved) -> Result<Vec<Told>, Status>,
     ) -> Result<Change, Status> {
-        let mut all = self.lock();
+        let mut all = lock(&self.by_nsid);
         let entry = all.entry(nsid).or_default();
         let before = entry.reserved.clone();
         let mut after = before.clone();
@@ -118,7 +119,7 @@ impl Reservations {
 
     /// A namespace is gone: what gets its number next has none.
     pub(in crate::controller) fn remove(&self, nsid: u32) {
-        let mut all = self.lock();
+        let mut all = lock(&self.by_nsid);
         let was_held = all.remove(&nsid).is_some_and(|gone| gone.reserved.is_held());
         self.note(&all, was_held);
     }
@@ -132,7 +133,7 @@ impl Reservations {
 
     /// The data of a Report.
     pub(in crate::controller) fn report(&self, nsid: u32) -> Vec<u8> {
-        self.lock().get(&nsid).map_or_else(|| Reserved::default().report(), |one| one.reserved.report())
+        lock(&self.by_nsid).get(&nsid).map_or_else(|| Reserved::default().report(), |one| one.reserved.report())
     }
 
     /// The namespaces from which a host is excluded, and how far.
@@ -140,7 +141,7 @@ impl Reservations {
         if self.held.load(Ordering::Acquire) == 0 {
             return BTreeMap::new();
         }
-        let all = self.lock();
+        let all = lock(&self.by_nsid);
         let excluded = all.iter().map(|(nsid, one)| (*nsid, one.reserved.exclusion(host)));
         excluded.filter(|(_, exclusion)| *exclusion != Exclusion::Nothing).collect()
     }
@@ -149,12 +150,7 @@ impl Reservations {
         if self.held.load(Ordering::Acquire) == 0 {
             return Exclusion::Nothing;
         }
-        self.lock().get(&nsid).map_or(Exclusion::Nothing, |one| one.reserved.exclusion(host))
-    }
-
-    /// Locks. A thread that panicked while it held the lock left no half-made change behind: each is one assignment.
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u32, Entry>> {
-        self.by_nsid.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.by_nsid).get(&nsid).map_or(Exclusion::Nothing, |one| one.reserved.exclusion(host))
     }
 
     /// Sets what is called, without a lock held, after hosts are excluded from more than before. Once.

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use super::super::ana::{PathState, Paths};
+use super::super::lock::lock;
 use super::super::shared::{Controller, Notice};
-use super::{Subsystem, lock};
+use super::Subsystem;
 
 impl Subsystem {
     /// Sets the states of the paths, by the [number](super::super::ConnectionConfig::listener) of the listener, and tells hosts whose path

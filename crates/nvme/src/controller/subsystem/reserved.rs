@@ -6,9 +6,10 @@ use std::time::Instant;
 use crate::status::Status;
 
 use super::super::config::Namespace;
+use super::super::lock::lock;
 use super::super::reservations::{Change, Reserved, Told};
 use super::super::shared::Controller;
-use super::{Subsystem, lock};
+use super::Subsystem;
 
 impl Subsystem {
     /// Sets what is called, on any thread and without a lock held, after a reservation excludes hosts that are connected from more
