@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use diskside_nvme::auth::{AuthError, Host, Policy};
 use diskside_nvme::controller::{ConnectionError, State};
-use diskside_nvme::host::{self, Admin, AdminConfig, AdminEvent, Login};
-use diskside_nvme::wire::{Sqe, property};
+use diskside_nvme::host::{self, Admin, AdminConfig, AdminEvent, Data, Login};
+use diskside_nvme::wire::{AcquireAction, PersistChange, RegisterAction, ReservationType, Sqe, property};
 use diskside_nvme::{DISCOVERY_NQN, Status, Transmit};
 
 use super::gate::{ready_admin, target};
@@ -62,6 +62,29 @@ fn a_host_with_its_key_reads_and_writes() {
             assert_eq!(pair.read(1, 1, 1, 512).unwrap(), [7; 512]);
         }
     }
+}
+
+/// Its queue becomes one of its controller later than others' do, and was to be fenced off like these.
+#[test]
+fn a_reservation_waits_for_a_host_that_authenticated() {
+    let login = || Login::Always(Arc::new(credentials(false)));
+    let target = target();
+    let beside = target.beside();
+    let other = host::HostIdentity { id: [1; 16], ..identity() };
+    let mut a = Pair::connect(target, AdminConfig { host: other, ..config(login()) });
+    let mut b = Pair::connect(beside, config(login()));
+    let keys = |current: u64, new: u64| Data::SendBytes([current.to_le_bytes(), new.to_le_bytes()].concat());
+    let register = Sqe::reservation_register(1, RegisterAction::Register, false, PersistChange::Keep);
+    a.io(register, keys(0, 1)).unwrap();
+    let sqe = Sqe::reservation_acquire(1, AcquireAction::Acquire, ReservationType::WriteExclusive);
+    let submission = host::Submission { sqe, data: keys(1, 0), user_data: 7, timeout: None };
+    a.io.as_mut().unwrap().0.submit(a.now, submission, &mut a.memory).unwrap();
+    a.run();
+    assert!(a.io_event().is_none(), "B's queue has not heard of it");
+    b.run();
+    a.run();
+    let Some(host::Event::Completed(completed)) = a.io_event() else { panic!("B's queue has heard of it") };
+    completed.outcome.unwrap();
 }
 
 #[test]

@@ -146,7 +146,9 @@ impl Connection {
     /// The pool has buffers again after it had none. Returns whether the connection still waits for more; if not, offer
     /// input that was not consumed again.
     pub fn handle_buffers(&mut self, now: Instant, pool: &mut impl BufferPool) -> bool {
-        self.look_around();
+        if self.is_open() {
+            self.look_around();
+        }
         if self.is_open() {
             self.serve_waiting(now, pool);
             if let Some((sqe, data_len)) = self.held.take() {
