@@ -160,6 +160,24 @@ def test_what_is_in_no_list_is_so_for_null_as_well(session: diskside.Session, pa
     assert conditions[-1] is not None
 
 
+@pytest.mark.parametrize("kind", [pa.float32(), pa.float64()], ids=str)
+@pytest.mark.parametrize("values", [[0.0], [-0.0], [1.5, 0.0], [float("nan")], [float("nan"), 1.5], [1.5]], ids=str)
+@pytest.mark.parametrize("is_negated", [False, True])
+def test_a_list_tells_the_zeros_apart_as_pyarrow_does(
+    session: diskside.Session, path: Path, conditions: list[str | None], kind: pa.DataType, values: list[float], is_negated: bool
+) -> None:
+    """For a scan they are equal: a list with one of them had the rows of both."""
+    zeros = path.with_name(f"zeros-{kind}.parquet")
+    pq.write_table(pa.table({"row": range(5), "f": pa.array([0.0, -0.0, 1.5, float("nan"), None], kind)}), zeros)
+    filter = pc.field("f").isin(pa.array(values, kind))
+    filter = ~filter if is_negated else filter
+    ours = diskside.pyarrow.dataset(zeros.name, session=session)
+    wanted = ds.dataset(zeros).to_table(columns=["row"], filter=filter)
+    assert ours.to_table(columns=["row"], filter=filter).equals(wanted)
+    assert (conditions[-1] is not None) == (values == [1.5])
+    assert ours.scanner(filter=filter).count_rows() == len(wanted)
+
+
 def test_a_dataset_refuses_what_pyarrow_refuses(session: diskside.Session, path: Path) -> None:
     """A zone that someone guessed would answer for another time, and a number that no float is for its neighbour."""
     refused = [("utc", CLOCKS[0]), ("us", INSTANTS[0]), ("berlin", INSTANTS[0]), ("f32", (1 << 24) + 1)]

@@ -224,6 +224,9 @@ class _Reader:
         # Others pyarrow casts to the type of the column, and may round them, or refuses them.
         if _zone(values.type) != _zone(kind) or values.type != kind and not any(all(holds(one) for one in (values.type, kind)) for holds in _ALIKE):
             raise NotPushed("values of another type")
+        # In a list pyarrow tells -0.0 from 0.0, which `=` and SQL's IN do not.
+        if pyarrow.types.is_floating(kind) and any(value == 0 for value in values.to_pylist()):
+            raise NotPushed("zeros")
         return values
 
     def _value(self) -> Any:
