@@ -1,9 +1,11 @@
 //! The first rows in an order; of equal ones those that come first in the file, on each side and however it is cut.
 
 use crate::result::{out, outgoing_schema};
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::{ArrowPrimitiveType, Float16Type, Float32Type, Float64Type};
 use arrow_array::{ArrayRef, RecordBatch, UInt32Array};
 use arrow_ord::sort::{SortColumn, SortOptions, lexsort_to_indices};
-use arrow_schema::{ArrowError, Schema, SchemaRef};
+use arrow_schema::{ArrowError, DataType, Schema, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::take;
 use diskside_scan::Plan;
@@ -72,7 +74,7 @@ impl Top {
         }
         let all = concat_batches(&self.schema, &self.kept)?;
         let column = |(index, options): &(usize, SortOptions)| SortColumn {
-            values: ArrayRef::clone(all.column(*index)),
+            values: with_one_zero(all.column(*index)),
             options: Some(*options),
         };
         let place = SortColumn { values: Arc::new(UInt32Array::from_iter_values(0..self.rows as u32)), options: None };
@@ -83,5 +85,19 @@ impl Top {
         self.sorted_len = sorted.get_array_memory_size();
         (self.len, self.rows, self.kept) = (self.sorted_len, sorted.num_rows(), vec![sorted]);
         Ok(())
+    }
+}
+
+/// Arrow sorts -0.0 before 0.0, which are equal, so that their rows are in the order of the file.
+fn with_one_zero(column: &ArrayRef) -> ArrayRef {
+    fn of<T: ArrowPrimitiveType>(column: &ArrayRef) -> ArrayRef {
+        let zero = T::Native::default();
+        Arc::new(column.as_primitive::<T>().unary::<_, T>(|value| if value == zero { zero } else { value }))
+    }
+    match column.data_type() {
+        DataType::Float16 => of::<Float16Type>(column),
+        DataType::Float32 => of::<Float32Type>(column),
+        DataType::Float64 => of::<Float64Type>(column),
+        _ => ArrayRef::clone(column),
     }
 }

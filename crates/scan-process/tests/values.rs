@@ -1,0 +1,68 @@
+//! What values are equal to, in conditions and in order, and which of them a scan can read at all.
+
+mod common;
+
+use arrow_array::cast::AsArray as _;
+use arrow_array::types::Int64Type;
+use arrow_array::{ArrayRef, BooleanArray, Decimal128Array, Float32Array, Float64Array, Int64Array, RecordBatch};
+use arrow_ipc::reader::StreamReader;
+use common::How;
+use diskside_scan::{Plan, parse_columns, parse_filter, parse_order};
+use parquet::arrow::ArrowWriter;
+use parquet::basic::Compression;
+use parquet::file::properties::WriterProperties;
+use std::fs::File;
+use std::io::Cursor;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A file with these columns, and one `row` that counts; so many rows are a row group.
+fn written(directory: &Path, columns: Vec<(&str, ArrayRef)>, group_rows: usize, compression: Compression) -> PathBuf {
+    let row: ArrayRef = Arc::new(Int64Array::from_iter_values(0..columns[0].1.len() as i64));
+    let batch = RecordBatch::try_from_iter(std::iter::once(("row", row)).chain(columns)).unwrap();
+    let path = directory.join("values.parquet");
+    let properties =
+        WriterProperties::builder().set_max_row_group_row_count(Some(group_rows)).set_compression(compression);
+    let mut writer =
+        ArrowWriter::try_new(File::create(&path).unwrap(), batch.schema(), Some(properties.build())).unwrap();
+    writer.write(&batch).unwrap();
+    writer.close().unwrap();
+    path
+}
+
+/// The numbers of the rows that come.
+fn rows(file: &Path, plan: &Plan) -> Vec<i64> {
+    let result = common::scan(&common::program(), file, &plan.to_bytes(), How::default());
+    let (result, _) = result.unwrap_or_else(|error| panic!("{plan:?}: {error}"));
+    let batches = StreamReader::try_new(Cursor::new(result), None).unwrap().map(Result::unwrap);
+    batches.flat_map(|batch| batch.column(0).as_primitive::<Int64Type>().values().to_vec()).collect()
+}
+
+fn filtered(file: &Path, condition: &str) -> Vec<i64> {
+    rows(file, &Plan { filter: Some(parse_filter(condition).unwrap()), ..Plan::default() })
+}
+
+/// -0.0 came before 0.0, although `=` says that they are equal.
+#[test]
+fn zeros_are_equal_in_an_order_as_well() {
+    let directory = tempfile::tempdir().unwrap();
+    let values = [0.0, -0.0, -1.5, -0.0, f64::NAN, 0.0, 1.5, -0.0];
+    let wide: ArrayRef = Arc::new(Float64Array::from_iter_values(values));
+    let narrow: ArrayRef = Arc::new(Float32Array::from_iter_values(values.map(|value| value as f32)));
+    for group_rows in [1, 3, 100] {
+        let columns = vec![("wide", Arc::clone(&wide)), ("narrow", Arc::clone(&narrow))];
+        let file = written(directory.path(), columns, group_rows, Compression::UNCOMPRESSED);
+        for column in ["wide", "narrow"] {
+            let first = |direction: &str, limit: u64| {
+                let columns = parse_columns(&format!("row, {column}")).unwrap();
+                let order = parse_order(&format!("{column} {direction}")).unwrap();
+                rows(&file, &Plan { columns, order, limit: Some(limit), ..Plan::default() })
+            };
+            assert_eq!(first("", 100), [2, 0, 1, 3, 5, 7, 6, 4]);
+            assert_eq!(first("desc", 100), [4, 6, 0, 1, 3, 5, 7, 2]);
+            assert_eq!((first("", 3), first("desc", 4)), (vec![2, 0, 1], vec![4, 6, 0, 1]));
+        }
+        // As they are written, both stay as they are.
+        assert_eq!(filtered(&file, "wide = 0"), [0, 1, 3, 5, 7]);
+    }
+}
