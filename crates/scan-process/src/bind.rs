@@ -302,22 +302,39 @@ impl<'a> Binder<'a> {
                 texts.sort_unstable();
                 Condition::Text(slot, TextTest::In(texts))
             }
-            (Bound::Number(Number { value: Value::Column(slot), .. }), Class::Exact(kind, scale)) => {
-                let mut values = Vec::new();
+            (Bound::Number(number @ Number { value: Value::Column(slot), .. }), Class::Exact(kind, scale)) => {
+                let (mut values, mut others) = (Vec::new(), Vec::new());
                 for literal in known {
+                    if let (Kind::Integer | Kind::Decimal, Literal::Float(value)) = (kind, literal) {
+                        others.push(self.numbers(Comparison::Equal, number.clone(), Number::float(*value))?);
+                        continue;
+                    }
                     let digits = digits_of(kind, literal).ok_or_else(|| mismatch(literal))?;
                     // One with more digits than the column has is none of its values.
                     values.extend(at_scale(digits, scale).ok());
                 }
                 values.sort_unstable();
-                Condition::Exact(slot, Test::In(values))
+                let exact = Condition::Exact(slot, Test::In(values));
+                if others.is_empty() { exact } else { Condition::Or(std::iter::once(exact).chain(others).collect()) }
             }
             (Bound::Number(Number { value: Value::Column(slot), .. }), Class::Float) => {
                 let value = |literal| float_of(literal).ok_or_else(|| mismatch(literal));
                 Condition::Float(slot, Test::In(known.map(value).collect::<Result<_, _>>()?))
             }
+            (Bound::Condition(_), _) => {
+                if let Some(other) = known.clone().find(|literal| !matches!(literal, Literal::Boolean(_))) {
+                    return Err(mismatch(other));
+                }
+                let values = [false, true].map(Literal::Boolean);
+                let listed = values.iter().filter(|value| among.contains(value));
+                let equals = |value: &Literal| {
+                    let bound = self.bind(one)?;
+                    self.compare_literal(Comparison::Equal, bound, value)
+                };
+                Condition::Or(listed.map(equals).collect::<Result<_, _>>()?)
+            }
             (Bound::Number(_), _) => return Err(self.wrong("IN is of a column")),
-            _ => return Err(self.wrong("IN is of a column of numbers, dates or texts")),
+            _ => return Err(self.wrong("IN is of a column of numbers, dates, texts or booleans")),
         };
         if among.contains(&Literal::Null) {
             return Ok(Condition::Or(vec![condition, Condition::Constant(None)]));

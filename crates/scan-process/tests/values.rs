@@ -66,3 +66,34 @@ fn zeros_are_equal_in_an_order_as_well() {
         assert_eq!(filtered(&file, "wide = 0"), [0, 1, 3, 5, 7]);
     }
 }
+
+#[test]
+fn in_is_a_list_of_what_equals_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let whole: ArrayRef = Arc::new(Int64Array::from(vec![Some(0), Some(1), Some(2), None, Some(1 << 60)]));
+    let decimal = Decimal128Array::from(vec![Some(50), Some(100), Some(25), None, Some(150)]);
+    let decimal: ArrayRef = Arc::new(decimal.with_precision_and_scale(10, 2).unwrap());
+    let truth: ArrayRef = Arc::new(BooleanArray::from(vec![Some(true), Some(false), None, Some(true), Some(false)]));
+    let columns = vec![("whole", whole), ("decimal", decimal), ("truth", truth)];
+    let file = written(directory.path(), columns, 2, Compression::UNCOMPRESSED);
+    for (condition, wanted) in [
+        ("whole in (1, 5e-1)", vec![1]),
+        ("whole in (2e0, 1)", vec![1, 2]),
+        ("whole in (1152921504606846976e0)", vec![4]),
+        ("whole not in (1, 5e-1)", vec![0, 2, 4]),
+        ("whole not in (1, 5e-1, null)", vec![]),
+        ("whole in (1, 5e-1, null)", vec![1]),
+        ("decimal in (5e-1, 1.5)", vec![0, 4]),
+        ("decimal not in (5e-1, 1.5)", vec![1, 2]),
+        ("truth in (true)", vec![0, 3]),
+        ("truth in (false, false)", vec![1, 4]),
+        ("truth in (true, false)", vec![0, 1, 3, 4]),
+        ("truth not in (true)", vec![1, 4]),
+        ("truth not in (true, false)", vec![]),
+        ("truth in (true, null)", vec![0, 3]),
+        ("truth in (null) or whole = 0", vec![0]),
+        ("truth not in (null)", vec![]),
+    ] {
+        assert_eq!(filtered(&file, condition), wanted, "{condition}");
+    }
+}
