@@ -97,3 +97,23 @@ fn in_is_a_list_of_what_equals_says() {
         assert_eq!(filtered(&file, condition), wanted, "{condition}");
     }
 }
+
+/// One of them was refused as a feature that is "disabled at compile time".
+#[test]
+fn all_codecs_of_parquet_are_read_that_writers_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let values: ArrayRef = Arc::new(Int64Array::from_iter_values((0..5000).map(|row| row % 7)));
+    for codec in [
+        Compression::UNCOMPRESSED,
+        Compression::SNAPPY,
+        Compression::GZIP(Default::default()),
+        Compression::BROTLI(Default::default()),
+        Compression::LZ4,
+        Compression::LZ4_RAW,
+        Compression::ZSTD(Default::default()),
+    ] {
+        let file = written(directory.path(), vec![("value", Arc::clone(&values))], 1000, codec);
+        let found = filtered(&file, "value = 3");
+        assert!(found.len() == 714 && found[..3] == [3, 10, 17], "{codec:?}: {found:?}");
+    }
+}
