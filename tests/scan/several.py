@@ -160,7 +160,7 @@ def refusals(diskside, server):
         ("values", ["--types", "a text"], 2, ["only those of CSV and JSON are chosen"]),
         ("values", ["--types", "nothing text"], 2, ["there is no column `nothing` to have a type"]),
         ("values", ["--columns", "nothing"], 2, ["no column `nothing`; it has a, year, k"]),
-        ("values", ["--where", "k = 1"], 2, ["compare it with 'one'"]),
+        ("values", ["--where", "k = 1"], 2, ["is compared with a number, 1: a text is in quotes, as in '1'"]),
         ("values", ["--where", "k = 'y'"], 0, []),
         ("damaged", [], 4, ["damaged/b.parquet: it is ", "Parquet"]),
         ("many", [], 2, ["many/b.parquet has 16385 columns", "at most 16384", "Name those that are wanted (--columns)"]),

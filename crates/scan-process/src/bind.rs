@@ -2,6 +2,7 @@
 
 use crate::columns::{Class, Kind};
 use crate::condition::{Condition, Test, TextTest};
+use crate::lines::other_delimiter;
 use crate::value::{Number, Value};
 use arrow_schema::{Field, Schema};
 use diskside_scan::Pattern;
@@ -63,8 +64,9 @@ impl<'a> Binder<'a> {
     }
 
     fn unknown(&self, name: &str, hint: &str) -> Failure {
-        let remedy = match self.other_delimiter() {
-            Some(delimiter) => format!("; that looks like a text with another delimiter: --delimiter {delimiter}"),
+        let only = if let [only] = &self.schema.fields()[..] { Some(only.name().as_str()) } else { None };
+        let remedy = match only.and_then(other_delimiter) {
+            Some(remedy) => remedy,
             None if Format::of_text(self.file) == Some(Format::JsonLines) => {
                 format!("; a member that the first lines lack is a column if it is given a type: --types '{name} text'")
             }
@@ -73,14 +75,6 @@ impl<'a> Binder<'a> {
         let names = self.schema.fields().iter().take(40).map(|field| field.name().as_str()).collect::<Vec<_>>();
         let more = if self.schema.fields().len() > 40 { ", and more" } else { "" };
         self.wrong(format!("no column `{name}`{hint}; it has {}{more}{remedy}", names.join(", ")))
-    }
-
-    /// The delimiter of a text whose only column is all names of its columns, as a shell takes it.
-    fn other_delimiter(&self) -> Option<&'static str> {
-        let [only] = &self.schema.fields()[..] else { return None };
-        [(';', "';'"), ('\t', "$'\\t'"), ('|', "'|'"), (',', "','")]
-            .into_iter()
-            .find_map(|(delimiter, written)| only.name().contains(delimiter).then_some(written))
     }
 
     /// The slot of the column with this number.

@@ -4,7 +4,7 @@
 //! time that parsing whole lines takes where few columns are needed.
 
 use crate::input::{Fetched, Input};
-use crate::lines::{Pieces, carry, columns, first_wrong, sample, wrong_value};
+use crate::lines::{Pieces, carry, columns, first_wrong, other_delimiter, sample, wrong_value};
 use crate::table::{Batches, Table, text_rows};
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_csv::ReaderBuilder;
@@ -193,7 +193,11 @@ impl Table for CsvFile {
     fn decode<'a>(&'a self, fetched: Fetched, group: usize, columns: &[usize]) -> Result<Batches<'a>, String> {
         let State { carried, line } = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let text = self.pieces.joined(&fetched, group, carried)?;
-        let needed = Needed::of(&text, self.delimiter, columns, self.schema.fields().len(), line)?;
+        let needed = Needed::of(&text, self.delimiter, columns, self.schema.fields().len(), line);
+        let needed = needed.map_err(|told| match &self.schema.fields()[..] {
+            [only] => told + &other_delimiter(only.name()).unwrap_or_default(),
+            _ => told,
+        })?;
         if self.pieces.is_last(group) && needed.end < text.len() {
             return Err(format!("line {line}: a quote is not closed"));
         }
@@ -321,7 +325,10 @@ fn malformed(text: &[u8], delimiter: u8) -> Option<String> {
     let first = &first[..first_record_end(first, delimiter).unwrap_or(first.len())];
     let mut records = Records::new(first, delimiter);
     let ends = memchr::memchr3_iter(delimiter, b'\n', b'"', first).filter(|special| records.next(*special).is_some());
-    Needed::of(text, delimiter, &[], ends.count(), &mut 1).err()
+    let count = ends.count();
+    let told = Needed::of(text, delimiter, &[], count, &mut 1).err()?;
+    let remedy = if count == 1 { other_delimiter(&String::from_utf8_lossy(first)) } else { None };
+    Some(told + &remedy.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -123,7 +123,14 @@ fn guess(field: Field) -> Field {
     field.with_data_type(data_type).with_nullable(true)
 }
 
-/// As messages call a type.
+/// How to read a text whose first line is the name of one column, if that may be the names of several.
+pub(crate) fn other_delimiter(first_line: &str) -> Option<String> {
+    [(';', "';'"), ('\t', "$'\\t'"), ('|', "'|'"), (',', "','")]
+        .into_iter()
+        .find(|(delimiter, _)| first_line.contains(*delimiter))
+        .map(|(_, written)| format!("; that looks like a text with another delimiter: --delimiter {written}"))
+}
+
 /// Why a value of a column cannot be taken.
 pub(crate) fn wrong_value(field: &Field, value: &str) -> String {
     let is_number = value.parse::<f64>().is_ok_and(f64::is_finite) && field.data_type().is_numeric();
@@ -136,17 +143,56 @@ pub(crate) fn wrong_value(field: &Field, value: &str) -> String {
     )
 }
 
+/// A type in the words of `--types`, and in those of the output where these have none.
 pub(crate) fn type_name(of: &DataType) -> String {
-    match of {
-        DataType::Boolean => "boolean".into(),
-        DataType::Int64 => "integer".into(),
-        DataType::Float64 => "float".into(),
-        DataType::Decimal64(precision, scale) | DataType::Decimal128(precision, scale) => {
-            format!("decimal({precision}, {scale})")
-        }
-        DataType::Date32 => "date".into(),
-        DataType::Timestamp(..) => "timestamp".into(),
-        DataType::Utf8 => "text".into(),
-        other => other.to_string(),
+    let name = match of {
+        DataType::Null => "nothing but NULL",
+        DataType::Boolean => "boolean",
+        DataType::Float16 => "16-bit float",
+        integer if integer.is_integer() => "integer",
+        DataType::Float32 | DataType::Float64 => "float",
+        DataType::Decimal32(digits, scale)
+        | DataType::Decimal64(digits, scale)
+        | DataType::Decimal128(digits, scale)
+        | DataType::Decimal256(digits, scale) => return format!("decimal({digits}, {scale})"),
+        DataType::Date32 => "date",
+        DataType::Date64 => "date in milliseconds",
+        DataType::Timestamp(..) => "timestamp",
+        DataType::Time32(_) | DataType::Time64(_) => "time of day",
+        DataType::Duration(_) => "duration",
+        DataType::Interval(_) => "interval",
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => "text",
+        DataType::Binary | DataType::LargeBinary | DataType::BinaryView | DataType::FixedSizeBinary(_) => "bytes",
+        DataType::Struct(_) => "structure",
+        DataType::Map(..) => "map",
+        DataType::Union(..) => "union",
+        DataType::Dictionary(_, values) => return type_name(values),
+        DataType::RunEndEncoded(_, values) => return type_name(values.data_type()),
+        _ => "list",
+    };
+    name.into()
+}
+
+/// Two types that differ, as Arrow calls them where our words are the same.
+pub(crate) fn names_of_two(one: &DataType, other: &DataType) -> [String; 2] {
+    let names = [one, other].map(type_name);
+    if names[0] == names[1] { [one, other].map(|of| format!("{} ({of})", type_name(of))) } else { names }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_have_the_words_of_the_option() {
+        let texts = [DataType::Utf8, DataType::LargeUtf8, DataType::Utf8View].map(|of| type_name(&of));
+        assert_eq!(texts, ["text"; 3]);
+        let numbers = [DataType::Int8, DataType::UInt64, DataType::Float32, DataType::Decimal32(9, 2)];
+        assert_eq!(numbers.map(|of| type_name(&of)), ["integer", "integer", "float", "decimal(9, 2)"]);
+        let text = Arc::new(Field::new("item", DataType::Utf8, true));
+        assert_eq!(type_name(&DataType::Struct(vec![Arc::clone(&text)].into())), "structure");
+        assert_eq!(type_name(&DataType::FixedSizeList(text, 2)), "list");
+        assert_eq!(names_of_two(&DataType::Int32, &DataType::Utf8), ["integer", "text"]);
+        assert_eq!(names_of_two(&DataType::Int32, &DataType::Int64), ["integer (Int32)", "integer (Int64)"]);
     }
 }

@@ -3,7 +3,6 @@
 use crate::bind::Binder;
 use crate::columns::{Class, Kind};
 use crate::lines::type_name;
-use arrow_schema::Field;
 use diskside_scan::{Failure, Literal};
 
 /// Characters of a text that a message shows.
@@ -12,13 +11,22 @@ const SHOWN_LEN: usize = 40;
 impl Binder<'_> {
     /// A column, or else something that is computed, does not go with a value.
     pub(crate) fn mismatch(&self, slot: Option<usize>, class: Class, literal: &Literal) -> Failure {
-        let hint = match class {
-            Class::Text => ": compare it with 'one'",
-            Class::Boolean => ": compare it with true or false, by = or <>",
-            Class::Exact(Kind::Day, _) => "; a date is written date '1994-01-01'",
-            Class::Exact(Kind::Time, _) => "; a timestamp is written timestamp '1994-01-01 00:00:00'",
-            Class::Other => {
+        let hint: &str = match (class, literal) {
+            (Class::Text, Literal::Number { digits, scale }) => {
+                &format!(": a text is in quotes, as in '{}'", decimal(*digits, *scale))
+            }
+            (Class::Text, Literal::Boolean(value)) => &format!(": a text is in quotes, as in '{value}'"),
+            (Class::Text, _) => ": compare it with a text in 'single quotes'",
+            (Class::Boolean, _) => ": compare it with true or false, by = or <>",
+            (Class::Exact(Kind::Day, _), _) => "; a date is written date '1994-01-01'",
+            (Class::Exact(Kind::Time, _), _) => "; a timestamp is written timestamp '1994-01-01 00:00:00'",
+            (Class::Other, _) => {
                 ", which a scan does not do with this type: output it whole, and compare it where the rows are read"
+            }
+            (Class::Exact(..) | Class::Float, Literal::Text(text))
+                if text.trim().parse::<f64>().is_ok_and(f64::is_finite) =>
+            {
+                &format!(": a number has no quotes, as in {}", text.trim())
             }
             _ => "",
         };
@@ -28,7 +36,9 @@ impl Binder<'_> {
     /// Two columns, or things that are computed, do not go together.
     pub(crate) fn mismatch_of_two(&self, left: (Option<usize>, Class), right: (Option<usize>, Class)) -> Failure {
         let right = match right {
-            (Some(slot), _) => format!("column `{}` of type {}", self.field(slot).name(), of_type(self.field(slot))),
+            (Some(slot), _) => {
+                format!("column `{}` of type {}", self.field(slot).name(), type_name(self.field(slot).data_type()))
+            }
             (None, class) => class.name().to_owned(),
         };
         self.wrong(format!("{} compared with {right}", self.compared(left.0, left.1)))
@@ -43,14 +53,9 @@ impl Binder<'_> {
         let column = slot.map(|slot| self.field(slot));
         column.map_or_else(
             || format!("{} is", class.name()),
-            |field| format!("column `{}` is of type {}, and is", field.name(), of_type(field)),
+            |field| format!("column `{}` is of type {}, and is", field.name(), type_name(field.data_type())),
         )
     }
-}
-
-/// The type of a column, however it is decoded.
-fn of_type(field: &Field) -> String {
-    if Class::of(field.data_type()) == Class::Text { "text".into() } else { type_name(field.data_type()) }
 }
 
 fn value(literal: &Literal) -> String {

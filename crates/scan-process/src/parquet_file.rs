@@ -28,6 +28,10 @@ const FOOTER_LEN_MAX: u64 = 64 << 20;
 const END_LEN: u64 = 8;
 /// Bytes of a value in memory, at most where it is short.
 const VIEW_LEN: i64 = 16;
+/// What errors of Parquet and Arrow begin with.
+const KINDS_OF_ERRORS: [&str; 5] =
+    ["Parquet argument error:", "Parquet error:", "Arrow: ", "External error:", "External: "];
+
 /// An open file.
 pub(crate) struct ParquetFile {
     schema: SchemaRef,
@@ -73,7 +77,9 @@ impl ParquetFile {
             true => tail.slice((start - tail_start) as usize..tail.len() - END_LEN as usize),
             false => input.read_metadata(start..len - END_LEN)?,
         };
-        let told = |error: parquet::errors::ParquetError| damaged(input, &format!("its footer is damaged: {error}"));
+        let told = |error: parquet::errors::ParquetError| {
+            damaged(input, &format!("its footer is damaged: {}", told_of(&error)))
+        };
         let pages = Arc::new(Pages::default());
         let metadata = ParquetMetaDataReader::decode_metadata(&footer).map_err(told)?.into_builder();
         let metadata =
@@ -232,7 +238,17 @@ impl Table for ParquetFile {
             reader = reader.with_row_selection_policy(RowSelectionPolicy::Selectors);
             reader = reader.with_row_selection(RowSelection::from_consecutive_ranges(pages.rows(), rows));
         }
-        let reader = reader.build().map_err(|error| error.to_string())?;
-        Ok(Box::new(reader.map(|batch| batch.map_err(|error| error.to_string()))))
+        let reader = reader.build().map_err(|error| told_of(&error))?;
+        Ok(Box::new(reader.map(|batch| batch.map_err(|error| told_of(&error)))))
     }
+}
+
+/// What an error says, without the names of the kinds of error that it went through: each adds one in front.
+fn told_of(error: &dyn std::error::Error) -> String {
+    let told = error.to_string();
+    let mut rest = told.as_str();
+    while let Some(inner) = KINDS_OF_ERRORS.iter().find_map(|kind| rest.strip_prefix(kind)) {
+        rest = inner.trim_start();
+    }
+    rest.to_owned()
 }

@@ -3,6 +3,7 @@
 use crate::bind::Binder;
 use crate::columns::{Class, Kind, outgoing};
 use crate::evaluate::Texts;
+use crate::lines::type_name;
 use crate::result::exact_array;
 use crate::value::{Digits, Narrow, Number, Numbers, Overflow, Rows};
 use arrow_array::cast::AsArray as _;
@@ -104,7 +105,9 @@ fn not_aggregated(aggregate: &Aggregate, schema: &Schema) -> String {
         _ => "numbers",
     };
     let found = match &aggregate.input {
-        Some(Expression::Column(name)) => format!(": column `{name}` is of type {}", type_of_column(schema, name)),
+        Some(Expression::Column(name)) => {
+            format!(": column `{name}` is of type {}", type_name(&type_of_column(schema, name)))
+        }
         _ => String::new(),
     };
     format!("`{}` is not of {of}{found}", aggregate.name)

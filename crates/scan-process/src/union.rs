@@ -1,6 +1,6 @@
 //! The columns of several files together.
 
-use crate::lines::type_name;
+use crate::lines::names_of_two;
 use crate::outcome::Outcome;
 use crate::result::exact_array;
 use crate::table::data_type;
@@ -133,13 +133,11 @@ impl Union {
                 return wrong(format!("several columns of {} are called `{name}`", files[file].name));
             }
             if is_named && *known.data_type() != found {
+                let [known, found] = names_of_two(known.data_type(), &found);
                 return wrong(format!(
                     "column `{name}` is of type {} in {}, and of type {} in {}: it has to be the same in all files; of CSV and JSON \
                      files --types '{name} text' says what it is",
-                    type_name(known.data_type()),
-                    files[*first].name,
-                    type_name(&found),
-                    files[file].name,
+                    known, files[*first].name, found, files[file].name,
                 ));
             }
             had.in_order.push(at);

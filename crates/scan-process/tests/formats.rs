@@ -150,6 +150,11 @@ fn what_is_wrong_with_a_text_is_told_with_its_line() {
     for (name, text, wanted) in [
         ("few.csv", "a,b\n1,2\n\n3\n", "line 4 has too few values: 1, where the first one has 2"),
         ("many.csv", "a,b\n1,2\n3,4,5\n", "line 3 has too many values: 3"),
+        (
+            "cents.csv",
+            "a;b\n1,5;2\n",
+            "line 2 has too many values: 2, where the first one has 1; that looks like a text with another delimiter: --delimiter ';'",
+        ),
         ("late.csv", &late, "line 140002: column `a`: 'x' is not of type integer"),
         ("open.csv", "a,b\n1,\"2\n3,4\n", "line 2: a quote is not closed"),
         // All of the file was the name of a column, and it was a table without rows.
@@ -166,12 +171,17 @@ fn what_is_wrong_with_a_text_is_told_with_its_line() {
     let lines: String = (0..60_000).map(|row| format!("{{\"a\": {row}}}\n")).collect();
     let wrong = failed(&whole("late.jsonl", &format!("{lines}{{\"a\": \"x\"}}\n")), &sums("sum(a)"));
     assert!(wrong.message.contains("line 60001: "), "{wrong:?}");
+    let cents = format!("a;b\n{}1,5;2\n", "1;2\n".repeat(70_000));
+    let cents = failed(&whole("late_cents.csv", &cents), &sums("count(*)"));
+    let wanted =
+        "line 70002 has too many values: 2, where the first one has 1; that looks like a text with another delimiter";
+    assert!(cents.message.contains(wanted), "{cents:?}");
     let known = whole("known.csv", "a,b\n1,2\n");
     let flags = failed(&whole("flags.csv", "a\ntrue\n"), &sums("min(a)"));
     assert!(
         flags
             .message
-            .contains("`min(a)` is not of numbers, dates, timestamps and texts: column `a` is of type Boolean"),
+            .contains("`min(a)` is not of numbers, dates, timestamps and texts: column `a` is of type boolean"),
         "{flags:?}"
     );
     // No line said it: the caller did.
