@@ -513,3 +513,16 @@ def test_a_dataset_does_no_method_of_arrow_over_its_empty_table(session: disksid
     with pytest.raises(diskside.UsageError, match="columns: no column 'x'"):
         t.to_table(columns=["x"])
     assert t.take([5, 1]).column("n").to_pylist() == [5, 1]
+
+
+@pytest.mark.parametrize("asked", [{"limit": 1}, {"where": "c1 > 0"}], ids=str)
+def test_what_does_not_fit_at_a_server_is_scanned_here(path: Path, session: diskside.Session, asked: dict[str, Any]) -> None:
+    """The names of the columns had gone out before they turned out to be too many for the memory at the server; so had a sample of the rows."""
+    count = 17_000
+    wide = path.with_name("wide.parquet")
+    pq.write_table(pa.table({f"c{column}": pa.array([1, 2], pa.int64()) for column in range(count)}), wide)
+    with pytest.raises(diskside.RefusedError, match="more than the 128 MiB"):
+        session.scan(wide.name, place="device", **asked).arrow()
+    scan = session.scan(wide.name, **asked)
+    assert scan.arrow().num_columns == count
+    assert scan.report["place"] == "host" and "the server refused it" in scan.report["why"]

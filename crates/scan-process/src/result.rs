@@ -35,7 +35,7 @@ impl ResultStream {
         let schema = outgoing_schema(schema);
         let compression = (compression == Compression::Lz4).then_some(CompressionType::LZ4_FRAME);
         let options = IpcWriteOptions::default().try_with_compression(compression)?;
-        let writer = StreamWriter::try_new_with_options(Frames(Vec::new()), &schema, options)?;
+        let writer = StreamWriter::try_new_with_options(Frames::default(), &schema, options)?;
         Ok(Self { schema, writer, kept: Vec::new(), kept_rows: 0, kept_len: 0 })
     }
 
@@ -54,6 +54,7 @@ impl ResultStream {
 
     fn write_kept(&mut self) -> Result<(), ArrowError> {
         (self.kept_rows, self.kept_len) = (0, 0);
+        self.writer.get_mut().goes_out |= !self.kept.is_empty();
         match &self.kept[..] {
             [] => return Ok(()),
             [one] => self.writer.write(one)?,
@@ -66,6 +67,7 @@ impl ResultStream {
     /// Ends the stream.
     pub(crate) fn finish(mut self) -> Result<(), ArrowError> {
         self.write_kept()?;
+        self.writer.get_mut().goes_out = true;
         self.writer.finish()?;
         self.writer.get_mut().flush()?;
         Ok(())
@@ -92,26 +94,34 @@ pub(crate) fn out(array: &ArrayRef) -> ArrayRef {
 }
 
 /// Bytes as frames to the parent.
-struct Frames(Vec<u8>);
+#[derive(Default)]
+struct Frames {
+    bytes: Vec<u8>,
+    /// Not before the first rows: without any, the parent may still have the file scanned elsewhere if they do not fit here.
+    goes_out: bool,
+}
 
 /// Bytes are kept until there are so many.
 const FRAME_LEN: usize = 256 << 10;
 
 impl Write for Frames {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.extend_from_slice(bytes);
-        if self.0.len() >= FRAME_LEN {
+        self.bytes.extend_from_slice(bytes);
+        if self.bytes.len() >= FRAME_LEN {
             self.flush()?;
         }
         Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
+        if !self.goes_out {
+            return Ok(());
+        }
         let mut out = io::stdout().lock();
-        for part in self.0.chunks(OUTPUT_LEN_MAX) {
+        for part in self.bytes.chunks(OUTPUT_LEN_MAX) {
             Frame::Output(part.to_vec()).write(&mut out)?;
         }
-        self.0.clear();
+        self.bytes.clear();
         out.flush()
     }
 }

@@ -213,7 +213,7 @@ impl File {
                     && counted.count == 0
                     && is_refused(&error) =>
             {
-                (side, why) = (Side::Host, format!("the server refused it: {error}"));
+                (side, why) = (Side::Host, why_refused(&error));
                 scan.measuring(&Choice::new(Side::Host, &*why), || scan.here(&mut counted))?
             }
             done => done?,
@@ -517,6 +517,10 @@ fn is_missing(error: &SessionError) -> bool {
 fn is_refused(error: &SessionError) -> bool {
     let trailer = error.function().and_then(FunctionError::trailer);
     trailer.is_some_and(|trailer| trailer.outcome == Outcome::Refused && trailer.returned == 0)
+}
+
+fn why_refused(error: &SessionError) -> String {
+    format!("the server refused it: {error}")
 }
 
 /// What a server says instead, in short.

@@ -9,7 +9,7 @@ use super::super::learnt::Subject;
 use super::super::place::{Place, Remote};
 use super::super::{Session, error::SessionError};
 use super::share::Cut;
-use super::{Counted, Done, Scan, ScanPlace, counting, is_missing, why_missing};
+use super::{Counted, Done, Scan, ScanPlace, counting, is_missing, is_refused, why_missing, why_refused};
 use diskside_dispatch::{Conditions, Observation, PairId, Request, Side};
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{Format, Part, Plan, Report};
@@ -167,6 +167,7 @@ impl Scan<'_> {
         let report = loop {
             let report = match self.sample(&Plan { part, ..counting(self.plan) }) {
                 Err(error) if is_missing(&error) => return Ok(Choice::new(Side::Host, why_missing(&error))),
+                Err(error) if is_refused(&error) => return Ok(Choice::new(Side::Host, why_refused(&error))),
                 counted => counted?.report,
             };
             if report.pruned == 0 {
@@ -187,7 +188,11 @@ impl Scan<'_> {
         if rows.saturating_mul(SELECTIVE) <= of {
             return Ok(Choice::new(Side::Device, told));
         }
-        let some = self.sample(&Plan { part, limit: Some(SAMPLE_ROWS), order: Vec::new(), ..self.plan.clone() })?;
+        let some = match self.sample(&Plan { part, limit: Some(SAMPLE_ROWS), order: Vec::new(), ..self.plan.clone() }) {
+            // The rows have more columns than the condition.
+            Err(error) if is_refused(&error) => return Ok(Choice::new(Side::Host, why_refused(&error))),
+            some => some?,
+        };
         let sent_bytes = u128::from(some.result_bytes) * u128::from(rows) / u128::from(rows.clamp(1, SAMPLE_ROWS));
         let read_bytes = some.report.needed_len;
         let side = if sent_bytes * SHORTER <= read_bytes.into() { Side::Device } else { Side::Host };
