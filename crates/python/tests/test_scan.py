@@ -517,7 +517,8 @@ def test_a_dataset_does_no_method_of_arrow_over_its_empty_table(session: disksid
 
 @pytest.mark.parametrize("asked", [{"limit": 1}, {"where": "c1 > 0"}], ids=str)
 def test_what_does_not_fit_at_a_server_is_scanned_here(path: Path, session: diskside.Session, asked: dict[str, Any]) -> None:
-    """The names of the columns had gone out before they turned out to be too many for the memory at the server; so had a sample of the rows."""
+    """The names of the columns had gone out before they turned out to be too many for the memory at the server, and a sample of rows that did
+    not fit ended the scan."""
     count = 17_000
     wide = path.with_name("wide.parquet")
     pq.write_table(pa.table({f"c{column}": pa.array([1, 2], pa.int64()) for column in range(count)}), wide)

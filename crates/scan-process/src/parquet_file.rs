@@ -243,7 +243,7 @@ impl Table for ParquetFile {
     }
 }
 
-/// What an error says, without the names of the kinds of error that it went through: each adds one in front.
+/// The message of an error, without the names of the kinds of error that it went through: each adds one in front.
 fn told_of(error: &dyn std::error::Error) -> String {
     let told = error.to_string();
     let mut rest = told.as_str();

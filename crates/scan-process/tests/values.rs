@@ -1,4 +1,4 @@
-//! What values are equal to, in conditions and in order, and which of them a scan can read at all.
+//! Values that are equal to others, in conditions and in order, and codecs in which they can be read.
 
 mod common;
 
