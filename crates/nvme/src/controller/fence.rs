@@ -16,26 +16,37 @@ pub(super) const AWAITED_MAX: usize = 8;
 #[derive(Debug)]
 pub(super) struct Fence {
     pub(super) nsid: u32,
-    /// Their commands are to be aborted, too, where the embedder still can.
+    /// The commands of those who hold this one are to be aborted, too, where the embedder still can.
     pub(super) aborts: bool,
+    wait: Arc<Wait>,
+}
+
+/// Ends the wait of a command when nobody holds a fence of it any more.
+#[derive(Debug)]
+struct Wait {
     is_down: Arc<AtomicBool>,
     /// Wakes the connection that waits.
     waker: Waker,
 }
 
 impl Fence {
-    /// Sets this, and wakes that, when nobody holds it any more.
-    pub(super) fn new(nsid: u32, aborts: bool, is_down: &Arc<AtomicBool>, waker: Waker) -> Self {
-        Self { nsid, aborts, is_down: Arc::clone(is_down), waker }
+    /// Sets this, and wakes that, when nobody holds it any more, nor one of those that abort.
+    pub(super) fn new(nsid: u32, is_down: &Arc<AtomicBool>, waker: Waker) -> Self {
+        Self { nsid, aborts: false, wait: Arc::new(Wait { is_down: Arc::clone(is_down), waker }) }
+    }
+
+    /// The same for those whose commands are to be aborted.
+    pub(super) fn aborting(&self) -> Self {
+        Self { nsid: self.nsid, aborts: true, wait: Arc::clone(&self.wait) }
     }
 
     /// Whether the command that waits for it is still there.
     pub(super) fn is_awaited(&self) -> bool {
-        Arc::strong_count(&self.is_down) > 1
+        Arc::strong_count(&self.wait.is_down) > 1
     }
 }
 
-impl Drop for Fence {
+impl Drop for Wait {
     fn drop(&mut self) {
         self.is_down.store(true, Ordering::Release);
         self.waker.wake_by_ref();
@@ -105,14 +116,14 @@ impl FenceInboxes {
         inbox
     }
 
-    /// Those for what is done to a namespace for some hosts.
-    pub(super) fn of(&self, nsid: u32, is_concerned: impl Fn(&[u8; 16]) -> bool) -> Vec<Arc<FenceInbox>> {
+    /// Those for what is done to a namespace for some hosts, each with its host.
+    pub(super) fn of(&self, nsid: u32, is_concerned: impl Fn(&[u8; 16]) -> bool) -> Vec<([u8; 16], Arc<FenceInbox>)> {
         let table = lock(&self.table);
         let mut hosts = BTreeMap::new();
         let entries = table.by_number.values().filter(|entry| entry.nsid.is_none_or(|only| only == nsid));
         let concerned = entries.filter(|entry| *hosts.entry(entry.host).or_insert_with(|| is_concerned(&entry.host)));
         // The last owner of one that is found here is the caller, behind the lock.
-        concerned.filter_map(|entry| entry.inbox.upgrade()).collect()
+        concerned.filter_map(|entry| Some((entry.host, entry.inbox.upgrade()?))).collect()
     }
 }
 
@@ -147,7 +158,7 @@ mod tests {
         let (holder, waiter) = (Arc::new(Count::default()), Arc::new(Count::default()));
         let inbox = Arc::new(FenceInboxes::default()).add([1; 16], None, Arc::clone(&holder).into());
         let is_down = Arc::new(AtomicBool::new(false));
-        let fence = Arc::new(Fence::new(1, false, &is_down, Arc::clone(&waiter).into()));
+        let fence = Arc::new(Fence::new(1, &is_down, Arc::clone(&waiter).into()));
         inbox.put_up(&fence);
         drop(fence);
         assert_eq!((holder.0.load(Ordering::Relaxed), waiter.0.load(Ordering::Relaxed)), (1, 0));

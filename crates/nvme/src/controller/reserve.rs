@@ -159,8 +159,13 @@ impl Connection {
             return Ok(None);
         }
         let is_down = Arc::new(AtomicBool::new(false));
-        let fence = Arc::new(Fence::new(sqe.nsid(), aborts, &is_down, self.waker.clone()));
-        inboxes.iter().for_each(|inbox| inbox.put_up(&fence));
+        let fence = Arc::new(Fence::new(sqe.nsid(), &is_down, self.waker.clone()));
+        // Hosts that are excluded, but not preempted, may read.
+        let aborting = Arc::new(fence.aborting());
+        for (other, inbox) in &inboxes {
+            inbox.put_up(if aborts && change.preempts(other) { &aborting } else { &fence });
+        }
+        drop(aborting);
         // It falls with the last queue that holds it: here, if they have none.
         drop(fence);
         Ok(Some(is_down))
@@ -239,8 +244,10 @@ impl Connection {
         }
         self.requests = kept;
         for (request, status) in refused {
-            if let Some(slot) = self.slots.tagged(request.tag) {
-                self.answer(slot, status, 0);
+            match self.slots.tagged(request.tag) {
+                Some(slot) if self.can_send() => self.answer(slot, status, 0),
+                Some(slot) => drop(self.slots.remove(slot)),
+                None => {}
             }
             if let Some(data) = request.operation.data() {
                 self.requests.push_front(Request { operation: Operation::GiveBack(data), ..request });

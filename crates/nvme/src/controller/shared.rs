@@ -313,6 +313,7 @@ impl Controller {
         state.ana_changes = 0;
         state.reservation_notice = NoticeState::default();
         state.reservation_pages.clear();
+        state.reservation_count = 0;
         close_queues(state);
     }
 

@@ -298,6 +298,28 @@ fn a_fence_falls_when_the_command_for_which_it_is_held_is_refused() {
     assert_eq!([ended(&mut a), ended(&mut a)], [Some(Status::SUCCESS); 2]);
 }
 
+/// Preempt and Abort is about the host that it preempts: a third one, which only may not write, lost its reads.
+#[test]
+fn an_abort_leaves_the_reads_of_others() {
+    let (mut a, mut b) = two();
+    let mut c = Pair::connect(a.target.beside(), host_config(0xc));
+    register(&mut a, 1);
+    register(&mut b, 2);
+    begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::Acquire, KIND), keys(1, 0));
+    wake(&mut b);
+    wake(&mut c);
+    assert_eq!(ended(&mut a), Some(Status::SUCCESS));
+    for reader in [&mut b, &mut c] {
+        came(reader, Sqe::verify(1, 0, 1), 0);
+    }
+    preempts(&mut a, AcquireAction::PreemptAndAbort, (1, 2));
+    wake(&mut b);
+    wake(&mut c);
+    assert_eq!(ended(&mut a), Some(Status::SUCCESS));
+    assert_eq!(ended(&mut b), Some(Status::COMMAND_ABORT_REQUESTED));
+    assert!(matches!(polled(&mut c).expect("it is asked for").operation, Operation::Verify { .. }));
+}
+
 /// Where nothing is reserved, a host that is preempted may write: only its commands of before are to end, if that is asked for. One with
 /// a rate kept the other waiting for its turn.
 #[test]
