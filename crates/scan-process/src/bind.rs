@@ -315,15 +315,15 @@ impl<'a> Binder<'a> {
                 let value = |literal| float_of(literal).ok_or_else(|| mismatch(literal));
                 Condition::Float(slot, Test::In(known.map(value).collect::<Result<_, _>>()?))
             }
-            (Bound::Condition(_), _) => {
+            (Bound::Condition(Condition::Boolean(slot)), _) => {
                 if let Some(other) = known.clone().find(|literal| !matches!(literal, Literal::Boolean(_))) {
                     return Err(mismatch(other));
                 }
                 let values = [false, true].map(Literal::Boolean);
                 let listed = values.iter().filter(|value| among.contains(value));
                 let equals = |value: &Literal| {
-                    let bound = self.bind(one)?;
-                    self.compare_literal(Comparison::Equal, bound, value)
+                    let column = Bound::Condition(Condition::Boolean(slot));
+                    self.compare_literal(Comparison::Equal, column, value)
                 };
                 Condition::Or(listed.map(equals).collect::<Result<_, _>>()?)
             }

@@ -208,7 +208,9 @@ fn next<'a>(rest: &mut &'a [u8], physical: Type, fixed_len: i32, data_type: &Dat
             Value::Exact(big_endian(take(len as usize)?)?)
         }
         (Class::Float, Type::FLOAT) => Value::Float(f32::from_le_bytes(take(4)?.try_into().ok()?).into()),
-        (Class::Float, Type::DOUBLE) => Value::Float(f64::from_le_bytes(take(8)?.try_into().ok()?)),
+        (Class::Float, Type::DOUBLE) if *data_type == DataType::Float64 => {
+            Value::Float(f64::from_le_bytes(take(8)?.try_into().ok()?))
+        }
         (Class::Text, Type::BYTE_ARRAY) => {
             let len = u32::from_le_bytes(take(4)?.try_into().ok()?);
             Value::Text(std::str::from_utf8(take(len as usize)?).ok()?)
