@@ -13,7 +13,7 @@ mod traversals;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -51,6 +51,8 @@ pub struct Association {
     pub(crate) id: u64,
     pub(crate) context: Arc<CallContext>,
     owner: Arc<Compute>,
+    /// The version of the reservations at which the results of calls were last looked at.
+    reservations_seen: AtomicU64,
     calls: Mutex<Calls>,
     prepared: Mutex<PreparedTable>,
     errors: Mutex<Errors>,
@@ -122,6 +124,7 @@ impl Association {
         let context = Arc::new(CallContext { host, environment, rights, reservations, files, calls });
         Arc::new_cyclic(|me| Self {
             id,
+            reservations_seen: AtomicU64::new(0),
             calls: Mutex::new(Calls { tags: Tags::new(TAG_LIMITS), pending: Vec::new(), armed: None }),
             prepared: Mutex::default(),
             errors: Mutex::default(),
@@ -159,7 +162,10 @@ impl Association {
                     Err(no_room) => self.answer(name, Problem::busy(no_room).into(), here),
                 }
             }
-            function_opcode::RECEIVE => self.with_tags(here, |tags| tags.receive(now, waiter, &sqe)),
+            function_opcode::RECEIVE => {
+                self.drop_reserved(here);
+                self.with_tags(here, |tags| tags.receive(now, waiter, &sqe));
+            }
             function_opcode::CANCEL => self.with_tags(here, |tags| tags.cancel(now, waiter, &sqe)),
             function_opcode::CALL => self.call(now, name, &sqe, here),
             function_opcode::CLEAR => {
@@ -193,6 +199,15 @@ impl Association {
         self.with_tags(&mut Answers::default(), |tags| tags.drop_lost(is_lost));
         self.end_lost();
         self.stops.stop_lost(&self.context);
+    }
+
+    /// The clock looks at all calls when reservations change. Before a host gets more of a result, its own are looked at here.
+    fn drop_reserved(self: &Arc<Self>, here: &mut Answers) {
+        let version = self.context.reservations.version();
+        if self.reservations_seen.swap(version, Ordering::Relaxed) != version {
+            let is_lost = |control: &Control| control.check_rights(&self.context).is_some();
+            self.with_tags(here, |tags| tags.drop_lost(is_lost));
+        }
     }
 
     /// Does something with the tags and carries out what follows from it.
