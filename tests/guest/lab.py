@@ -16,6 +16,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 # A guest that is silent for so long hangs.
 SILENCE_S = 240
+# One that has not come to its first case in so long is started once more: under emulation a kernel stands still now and then while it boots.
+BOOT_S = 120
 CONTROL = re.compile(r"\x1b(\[[?0-9;]*[a-zA-Z]|c)|\r")
 
 
@@ -163,18 +165,22 @@ class Guest:
             f",hostfwd=tcp:127.0.0.1:{outside}-:{inside}" for outside, inside in (forward or [])
         )
         accel = os.environ.get("GUEST_ACCEL", "tcg")
-        self.process = subprocess.Popen(
+        self.command = (
             ["qemu-system-x86_64", "-accel", "tcg,thread=multi" if accel == "tcg" else accel]
             # Linux 6.12 crashes under emulation with five levels of page tables, and with cmpxchg16b.
             + ["-cpu", "max,la57=off,cx16=off", "-M", "q35", "-m", "1024", "-smp", str(cpus), "-nographic"]
             + ["-no-reboot", "-kernel", lab.image / "vmlinuz", "-initrd", initrd]
             + ["-append", "console=ttyS0 loglevel=2 panic=-1 nokaslr mitigations=off"]
-            + ["-netdev", network, "-device", "virtio-net-pci,netdev=net", "-monitor", "none"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            + ["-netdev", network, "-device", "virtio-net-pci,netdev=net", "-monitor", "none"]
         )
-        lab.processes.append(self.process)
+        self.begun, self.boots = False, 0
+        self.boot()
+
+    def boot(self):
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT)
+        self.lab.processes.append(self.process)
+        self.boots += 1
 
     def on(self, action, answer):
         """When the guest says `host ACTION WORD...`, it gets what `answer(WORD...)` returns."""
@@ -182,11 +188,11 @@ class Guest:
 
     def run(self):
         """Runs the guest to its end and judges what it said."""
-        passed, failed, begun, ended = set(), set(), False, False
+        passed, failed, ended = set(), set(), False
         for line in self.output():
             word, _, rest = line.partition(" ")
             if word == "@case":
-                begun = True
+                self.begun = True
                 self.say(f"  {rest}:")
             elif word in ("@passed", "@failed"):
                 case, _, seconds = rest.partition(" ")
@@ -202,7 +208,7 @@ class Guest:
                 self.fail(f"the guest's kernel says: {rest}")
             elif word == "@end":
                 ended = True
-            elif begun and not ended:
+            elif self.begun and not ended:
                 self.say(f"    {line}")
         self.process.wait()
         if not ended:
@@ -220,7 +226,14 @@ class Guest:
     def output(self):
         rest = b""
         while True:
-            ready, _, _ = select.select([self.process.stdout], [], [], SILENCE_S)
+            ready, _, _ = select.select([self.process.stdout], [], [], SILENCE_S if self.begun else BOOT_S)
+            if not ready and not self.begun and self.boots == 1:
+                self.say(f"silent for {BOOT_S} s while it boots: started once more")
+                self.process.kill()
+                self.process.wait()
+                self.boot()
+                rest = b""
+                continue
             if not ready:
                 self.fail(f"the guest was silent for {SILENCE_S} s")
                 self.process.kill()
