@@ -1,5 +1,5 @@
-//! The rights that a call needs as long as it runs. Hosts lose rights while calls run, also by a reservation of another host: then these end, and results that nobody took
-//! yet are dropped.
+//! The rights that a call needs as long as it runs. Hosts lose rights while calls run, also by a reservation of another host: then these
+//! end, and results that nobody took yet are dropped.
 //!
 //! A call notes what it uses before it begins to read, and looks at its rights again behind that. A change of rights comes before
 //! that look, which finds it, or behind the note, which is found by [`Compute::rights_changed`](crate::Compute::rights_changed).

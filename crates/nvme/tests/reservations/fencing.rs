@@ -78,25 +78,17 @@ fn a_preempt_is_answered_when_the_writes_that_had_begun_are_over() {
         register(&mut b, 2);
         assert_eq!(acquire(&mut b, &mut a, 2, ReservationType::WriteExclusiveRegistrantsOnly), Status::SUCCESS);
         // B's write is with the medium.
-        let bytes = posted(&mut b, Sqe::write(1, 3, 1), 512);
-        let now = b.now;
-        let (_, end) = b.io.as_mut().unwrap();
-        end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
-        let write = end.connection.poll_request().expect("the medium is asked");
+        let write = begun_write(&mut b);
         assert!(matches!(write.operation, Operation::Write { .. }));
 
         let kind = ReservationType::WriteExclusiveRegistrantsOnly;
         begin(&mut a, Sqe::reservation_acquire(1, action, kind), keys(1, 2));
         assert_eq!(ended(&mut a), None, "B's queue has not heard of it");
-        let (_, end) = b.io.as_mut().unwrap();
-        end.connection.handle_wake(now);
+        wake(&mut b);
         assert_eq!(ended(&mut a), None, "its write has begun");
-        let (_, end) = b.io.as_mut().unwrap();
-        let cancel = end.connection.poll_request().expect("what still waits there stops");
+        let cancel = polled(&mut b).expect("what still waits there stops");
         assert!(matches!(cancel.operation, Operation::Cancel) && cancel.tag == write.tag);
-        let tag = write.tag;
-        let done = b.target.media.carry_out(write, &mut b.target.memory, Fault::None).unwrap();
-        end.connection.complete(now, tag, done, &mut b.target.memory);
+        end(&mut b, write);
         assert_eq!(ended(&mut a), Some(Status::SUCCESS));
         assert_eq!(ended(&mut b), Some(Status::SUCCESS));
         assert_eq!(report(&mut b), (3, 3, vec![A]));
@@ -111,19 +103,14 @@ fn commands_that_the_embedder_has_not_taken_are_refused() {
     let (mut a, mut b) = two();
     register(&mut a, 1);
     register(&mut b, 2);
-    let now = b.now;
     for (sqe, len) in [(Sqe::write(1, 3, 1), 512), (Sqe::read(1, 3, 1), 512), (Sqe::read(2, 3, 1), 512)] {
-        let bytes = posted(&mut b, sqe, len);
-        let (_, end) = b.io.as_mut().unwrap();
-        end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
+        came(&mut b, sqe, len);
     }
     let kind = ReservationType::ExclusiveAccess;
     begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::Acquire, kind), keys(1, 0));
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_wake(now);
+    wake(&mut b);
     assert_eq!(ended(&mut a), Some(Status::SUCCESS));
-    let (_, end) = b.io.as_mut().unwrap();
-    let asked: Vec<_> = std::iter::from_fn(|| end.connection.poll_request()).collect();
+    let asked: Vec<_> = std::iter::from_fn(|| polled(&mut b)).collect();
     let [given_back, other] = &asked[..] else { panic!("{asked:?}") };
     let Operation::GiveBack(data) = given_back.operation else { panic!("{given_back:?}") };
     b.target.memory.remove(data.buffer);
@@ -138,18 +125,12 @@ fn a_preempt_waits_for_the_writes_of_a_host_whose_controller_is_gone() {
     let (mut a, mut b) = two();
     register(&mut a, 1);
     register(&mut b, 2);
-    let bytes = posted(&mut b, Sqe::write(1, 3, 1), 512);
-    let now = b.now;
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
-    let write = end.connection.poll_request().expect("the medium is asked");
+    let write = begun_write(&mut b);
     b.admin_end.connection.handle_close(&mut b.target.memory);
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_wake(now);
-    assert_eq!(end.connection.state(), State::Closed);
+    wake(&mut b);
+    assert_eq!(b.io.as_ref().unwrap().1.connection.state(), State::Closed);
     begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::PreemptAndAbort, KIND), keys(1, 2));
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_wake(now);
+    wake(&mut b);
     assert_eq!(ended(&mut a), None, "its write has begun");
     drop(write);
     b.io = None;
@@ -176,16 +157,12 @@ fn commands_of_a_host_that_is_preempted_are_aborted_where_nothing_is_reserved_to
     let (mut a, mut b) = two();
     register(&mut a, 1);
     register(&mut b, 2);
-    let bytes = posted(&mut b, Sqe::verify(1, 0, 1), 0);
-    let now = b.now;
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
-    let verify = end.connection.poll_request().expect("the medium is asked");
+    came(&mut b, Sqe::verify(1, 0, 1), 0);
+    let verify = polled(&mut b).expect("the medium is asked");
     let kind = ReservationType::WriteExclusive;
     begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::PreemptAndAbort, kind), keys(1, 2));
-    let (_, end) = b.io.as_mut().unwrap();
-    end.connection.handle_wake(now);
-    let cancel = end.connection.poll_request().expect("the embedder is asked to cancel it");
+    wake(&mut b);
+    let cancel = polled(&mut b).expect("the embedder is asked to cancel it");
     assert!(matches!(cancel.operation, Operation::Cancel) && cancel.tag == verify.tag);
     assert_eq!(ended(&mut a), Some(Status::SUCCESS), "reads are not waited for");
 }
@@ -197,12 +174,12 @@ fn a_preempt_waits_for_the_writes_of_a_connection_that_was_lost_meanwhile() {
         let (mut a, mut b) = two();
         register(&mut a, 1);
         register(&mut b, 2);
-        let bytes = posted(&mut b, Sqe::write(1, 3, 1), 512);
-        let now = b.now;
-        let (_, end) = b.io.as_mut().unwrap();
-        end.connection.handle_bytes(now, &bytes, &mut b.target.memory);
-        let write = end.connection.poll_request().expect("the medium is asked");
-        assert_eq!(acquire_later(&mut a, &mut b, is_woken), None);
+        let write = begun_write(&mut b);
+        acquires(&mut a, 1);
+        if is_woken {
+            wake(&mut b);
+        }
+        assert_eq!(ended(&mut a), None);
         let (_, end) = b.io.as_mut().unwrap();
         end.connection.handle_close(&mut b.target.memory);
         assert_eq!(ended(&mut a), None, "its write has begun");
@@ -210,16 +187,6 @@ fn a_preempt_waits_for_the_writes_of_a_connection_that_was_lost_meanwhile() {
         b.io = None;
         assert_eq!(ended(&mut a), Some(Status::SUCCESS));
     }
-}
-
-/// A reserves the volume; B's queue hears of it, or not.
-fn acquire_later(a: &mut Pair, b: &mut Pair, is_woken: bool) -> Option<Status> {
-    begin(a, Sqe::reservation_acquire(1, AcquireAction::Acquire, ReservationType::WriteExclusive), keys(1, 0));
-    let (now, (_, end)) = (b.now, b.io.as_mut().unwrap());
-    if is_woken {
-        end.connection.handle_wake(now);
-    }
-    ended(a)
 }
 
 #[test]
