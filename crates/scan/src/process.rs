@@ -96,8 +96,11 @@ pub enum ScanError {
     /// It is not wanted any more.
     #[error("the scan was stopped")]
     Stopped,
-    /// What it says makes no sense.
-    #[error("the process that scans said something that makes no sense: {0}")]
+    /// What it says makes no sense. Programs that were replaced while another one runs differ in their messages.
+    #[error(
+        "the process that scans sent no message of this version ({0}): diskside-scan and what started it are perhaps of two \
+         versions; restart that, or install both again"
+    )]
     Garbage(&'static str),
     /// A pipe broke.
     #[error("talking to the process that scans: {0}")]
