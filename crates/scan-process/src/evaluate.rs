@@ -2,6 +2,7 @@
 
 use crate::condition::{Condition, Test, TextTest, holds};
 use crate::contains::contains;
+use crate::range::{Conjunct, conjuncts};
 use crate::value::{Digits, Overflow, Rows, with_exact};
 use arrow_array::cast::AsArray as _;
 use arrow_array::types::{Float32Type, Float64Type};
@@ -133,8 +134,14 @@ fn truth(condition: &Condition, columns: &[ArrayRef], rows: usize) -> Result<Tru
         }
         Condition::And(all) => {
             let mut whole = Truth::constant(Some(true), rows);
-            for one in all {
-                whole = whole.and(&of(one)?);
+            for one in conjuncts(all) {
+                whole = whole.and(&match one {
+                    Conjunct::Range(range) => {
+                        let array = &columns[range.slot];
+                        Truth::new(range.holds(array), array.nulls())
+                    }
+                    Conjunct::Other(one) => of(one)?,
+                });
                 // All are false, or NULL: a filter takes neither. Under a NOT it matters which.
                 if whole.known.is_none() && !whole.yes.has_true() {
                     break;

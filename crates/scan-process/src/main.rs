@@ -39,6 +39,7 @@ mod panics;
 mod parquet_file;
 mod partial;
 mod prune;
+mod range;
 mod requests;
 mod result;
 mod scan;
