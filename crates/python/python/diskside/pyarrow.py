@@ -14,7 +14,7 @@ import pyarrow.dataset
 from ._condition import NotPushed
 from ._default import source_of
 from ._expression import columns_of, condition
-from .errors import UsageError
+from .errors import ChangedError, UsageError
 
 if TYPE_CHECKING:
     import os
@@ -143,12 +143,14 @@ class Scanner:
             # Without a column rows are counted, by one.
             columns = self._columns or self._of.schema.names[:1]
             scan = self._of._scan._other(columns=columns, limit=limit, **_where(where))
-            yield from _selected(scan.batches(), self._columns)
+            with self._checked(scan) as batches:
+                for batch in batches:
+                    yield batch.select(self._columns)
             return
         left = limit
         mentioned = columns_of(self._filter, self._of.schema)
         needed = [name for name in self._of.schema.names if name in self._columns or name in mentioned]
-        with self._of._scan._other(columns=needed or self._of.schema.names[:1]).batches() as batches:
+        with self._checked(self._of._scan._other(columns=needed or self._of.schema.names[:1])) as batches:
             for batch in batches:
                 kept = pyarrow.Table.from_batches([batch]).filter(self._filter).select(self._columns)
                 if left is not None and (left := left - kept.num_rows) <= 0:
@@ -157,12 +159,20 @@ class Scanner:
                 if left is not None and left <= 0:
                     return
 
+    def _checked(self, scan: Scan) -> Batches:
+        """Its batches, whose columns have the types that the dataset told: DuckDB takes their memory for what it was told."""
+        batches = scan.batches()
+        for field in batches.schema:
+            told = self._of.schema.field(field.name).type
+            if field.type != told:
+                batches.close()
+                raise ChangedError(
+                    f"{scan.name}: the column {field.name!r} was {told} when the dataset was made, and is {field.type} now: "
+                    "the files were replaced; make the dataset again"
+                )
+        return batches
+
 
 def _where(condition: str | None) -> dict[str, str]:
     return {} if condition is None else {"where": condition}
 
-
-def _selected(batches: Batches, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
-    with batches:
-        for batch in batches:
-            yield batch.select(columns)
