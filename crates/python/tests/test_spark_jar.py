@@ -55,7 +55,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(hard(), directory / "t.parquet", row_group_size=700)
     big = [2**63 - 1, 1, None, 5]
     decimals = [Decimal(10**38 - 1), Decimal(1), None, Decimal(-1)]
-    pq.write_table(pa.table({"big": pa.array(big, pa.int64()), "most": pa.array(decimals, pa.decimal128(38, 0))}), directory / "big.parquet")
+    unsigned = [2**64 - 1, 2**64 - 2, None, 5]
+    hard_sums = {"big": pa.array(big, pa.int64()), "unsigned": pa.array(unsigned, pa.uint64()), "most": pa.array(decimals, pa.decimal128(38, 0))}
+    pq.write_table(pa.table(hard_sums), directory / "big.parquet")
     for year, more in [(2023, {}), (2024, {"note": ["a", None, "c"]})]:
         (directory / f"sales/year={year}").mkdir(parents=True)
         pq.write_table(pa.table({"price": [1.5, 2.5, None], **more}), directory / f"sales/year={year}/part.parquet")
@@ -229,7 +231,7 @@ def test_sums_at_the_border_are_those_of_spark(spark: SparkSession, url: str, di
     mine, theirs = spark.read.format("diskside").load(f"{url}/big.parquet"), spark.read.parquet(str(directory / "big.parquet"))
     for ansi in ("true", "false"):
         spark.conf.set("spark.sql.ansi.enabled", ansi)
-        for text in ["sum(big)", "sum(most)", "avg(big)"]:
+        for text in ["sum(big)", "sum(most)", "avg(big)", "sum(unsigned)", "avg(unsigned)", "max(unsigned)"]:
             answers = []
             for frame in (mine, theirs):
                 try:
@@ -383,6 +385,23 @@ def test_a_file_that_changes_after_planning_fails(spark: SparkSession, url: str,
         frame.collect()
     # The next query sees the file as it is.
     assert spark.read.format("diskside").load(f"{url}/changing.parquet").filter("a > 1").count() == 4
+
+
+def test_sums_of_a_file_of_other_types_are_refused(spark: SparkSession, url: str, directory: Path) -> None:
+    """Spark took the sum of decimals with three digits behind the point for one with two: ten times as much."""
+    path, read = directory / "typed.parquet", spark.read.format("diskside")
+    pq.write_table(pa.table({"k": [Decimal("1.50")], "n": [1]}, schema=pa.schema([("k", pa.decimal128(15, 2)), ("n", pa.int64())])), path)
+    frame = read.load(f"{url}/typed.parquet")
+    assert frame.agg({"k": "sum"}).collect()[0][0] == Decimal("1.50")
+    pq.write_table(pa.table({"k": [Decimal("1.500")], "n": [1]}, schema=pa.schema([("k", pa.decimal128(15, 3)), ("n", pa.int64())])), path)
+    for of in ({"k": "sum"}, {"k": "avg"}, {"k": "max"}):
+        with pytest.raises(Exception, match=r"column `k` was DECIMAL\(15,2\) when the table was loaded, and is DECIMAL\(15,3\) now"):
+            frame.agg(of).collect()
+    assert read.load(f"{url}/typed.parquet").agg({"k": "sum"}).collect()[0][0] == Decimal("1.500")
+    # Of the same types it is read as it is now.
+    frame = read.load(f"{url}/typed.parquet")
+    pq.write_table(pa.table({"k": [Decimal("2.500")], "n": [3]}, schema=pa.schema([("k", pa.decimal128(15, 3)), ("n", pa.int64())])), path)
+    assert frame.agg({"k": "sum"}).collect()[0][0] == Decimal("2.500")
 
 
 def children() -> list[str]:

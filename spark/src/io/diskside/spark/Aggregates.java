@@ -99,6 +99,10 @@ record Aggregates(String by, String sums, StructType schema) {
     }
 
     private static Optional<One> sum(Expressions.Value value) {
+        // A scan sums up whole numbers in 64 bits with a sign, which few unsigned ones of 64 bits exceed.
+        if (value.kind() == Column.Kind.INTEGER && value.type() instanceof DecimalType) {
+            return Optional.empty();
+        }
         if (value.type() instanceof DecimalType decimal) {
             int precision = Math.min(DIGITS_MAX, decimal.precision() + SUM_DIGITS);
             return Optional.of(new One("sum(" + value.text() + ")", DataTypes.createDecimalType(precision, decimal.scale())));
@@ -120,7 +124,7 @@ record Aggregates(String by, String sums, StructType schema) {
             return isWhole ? Optional.of(new One(text, type)) : Optional.empty();
         }
         int bits = of.type().defaultSize() * Byte.SIZE - 1;
-        boolean isSame = of.kind() == Column.Kind.INTEGER && of.type() != DataTypes.LongType && rows.isPresent()
+        boolean isSame = of.kind() == Column.Kind.INTEGER && bits < DOUBLE_BITS && rows.isPresent()
                 && rows.getAsLong() < 1L << (DOUBLE_BITS - bits);
         return isSame ? Optional.of(new One(text, DataTypes.DoubleType)) : Optional.empty();
     }

@@ -25,18 +25,27 @@ final class DisksideTable implements SupportsRead {
 
     private final Options options;
     private final Map<String, Column> columns;
+    /** The files that had these columns when they were looked at last. */
+    private Listing looked;
     private State known;
 
     /** Numbers of files that did not change since they were asked for. */
     private record State(Listing listing, int rowGroups, OptionalLong rows) {}
 
-    private DisksideTable(Options options, Map<String, Column> columns) {
+    private DisksideTable(Options options, Map<String, Column> columns, Listing looked) {
         this.options = options;
         this.columns = columns;
+        this.looked = looked;
     }
 
     /** Asks for the columns of files; none of their rows is read. */
     static DisksideTable load(Options options) {
+        // First which files there are: those that come later are looked at again.
+        Listing listing = Listing.of(options);
+        return new DisksideTable(options, columnsOf(options), listing);
+    }
+
+    private static Map<String, Column> columnsOf(Options options) {
         List<String> words = new ArrayList<>(options.format());
         if (options.columns() != null) {
             words.addAll(List.of("--columns", options.columns()));
@@ -52,7 +61,7 @@ final class DisksideTable implements SupportsRead {
         } catch (IOException error) {
             throw new IllegalArgumentException(error.getMessage(), error);
         }
-        return new DisksideTable(options, columns);
+        return columns;
     }
 
     /** The columns of a stream without rows. */
@@ -141,6 +150,10 @@ final class DisksideTable implements SupportsRead {
         if (known != null && hasVersions && known.listing().equals(listing)) {
             return known;
         }
+        if (!hasVersions || !looked.equals(listing)) {
+            checkColumns();
+            looked = listing;
+        }
         int rowGroups = 1;
         OptionalLong rows = OptionalLong.empty();
         if (options.isParquet() && listing.files().size() <= COUNTED_FILES_MAX) {
@@ -150,6 +163,18 @@ final class DisksideTable implements SupportsRead {
         }
         known = new State(listing, rowGroups, rows);
         return known;
+    }
+
+    /** That columns have the types that they had. Spark was told of these, and takes sums of others for sums of them. */
+    private void checkColumns() {
+        Map<String, Column> now = columnsOf(options);
+        for (Column was : columns.values()) {
+            Column is = now.get(was.name());
+            if (is != null && !is.type().equals(was.type())) {
+                throw new IllegalStateException(options.path() + ": column `" + was.name() + "` was " + was.type().sql()
+                        + " when the table was loaded, and is " + is.type().sql() + " now: its files were replaced; load the table again");
+            }
+        }
     }
 
     /** How a scan of all files went, the result of which is of no use. */
