@@ -358,17 +358,32 @@ def test_files_with_names_in_other_letters_are_refused(lake: Path, session: disk
         assert session.scan_delta(place, aggregate="sum(price)").arrow().num_rows == 1
 
 
-def test_times_that_may_wrap_are_refused(lake: Path, session: diskside.Session) -> None:
-    """As Spark writes them, in 96 bits, of which 64 are read: year 9999 would be another."""
-    times = pa.array([datetime.datetime(2020, 1, 1), datetime.datetime(9999, 12, 31)], pa.timestamp("us", "UTC"))
-    rows = pa.table({"n": [1, 2], "at": times})
+def test_times_in_96_bits_are_those_that_were_written(lake: Path, session: diskside.Session) -> None:
+    """As Spark writes them. Read as nanoseconds of 64 bits, year 9999 was another: first that was refused."""
+    times = [datetime.datetime(1, 1, 1), datetime.datetime(9999, 12, 31)]
+    for name, zone in (("local", None), ("utc", "UTC")):
+        rows = pa.table({"n": [1, 2], "at": pa.array(times, pa.timestamp("us", zone))})
+        write_deltalake(lake / name, rows)
+        (file,) = (lake / name).glob("*.parquet")
+        pq.write_table(rows, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    for of_lake in (lambda name: name, lambda name: lake / name):
+        assert session.scan_delta(of_lake("local")).arrow().column("at").to_pylist() == times
+        early = {"where": "at < timestamp '2000-01-01 00:00:00'"}
+        assert session.scan_delta(of_lake("local"), "n", **early).arrow().column(0).to_pylist() == [1]
+        # Such a file does not say that its times are instants.
+        with pytest.raises(diskside.UsageError, match=r"column `at` is of type timestamp\[us\] in files"):
+            session.scan_delta(of_lake("utc")).arrow()
+        assert session.scan_delta(of_lake("utc"), aggregate="sum(n)").arrow().column(0).to_pylist() == [3]
+
+
+def test_times_in_nanoseconds_that_a_table_does_not_have_are_refused(lake: Path, session: diskside.Session) -> None:
+    rows = pa.table({"n": [1, 2], "at": pa.array([datetime.datetime(2020, 1, 1)] * 2, pa.timestamp("us", "UTC"))})
     write_deltalake(lake / "t", rows)
     (file,) = (lake / "t").glob("*.parquet")
-    pq.write_table(rows, file, use_deprecated_int96_timestamps=True, store_schema=False)
+    pq.write_table(rows.cast(pa.schema([("n", pa.int64()), ("at", pa.timestamp("ns", "UTC"))])), file)
     for place in ("t", lake / "t"):
-        for options in ({}, {"aggregate": "max(at)"}, {"aggregate": "count(*)", "where": "at < timestamp '2000-01-01 00:00:00'"}):
-            with pytest.raises(diskside.UsageError, match="times of column `at` are kept in nanoseconds"):
-                session.scan_delta(place, **options).arrow()
+        with pytest.raises(diskside.UsageError, match="times of column `at` are kept in nanoseconds"):
+            session.scan_delta(place).arrow()
         assert session.scan_delta(place, aggregate="sum(n)").arrow().column(0).to_pylist() == [3]
 
 

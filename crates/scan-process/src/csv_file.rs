@@ -4,12 +4,12 @@
 //! time that parsing whole lines takes where few columns are needed.
 
 use crate::input::{Fetched, Input};
-use crate::lines::{Pieces, carry, columns, first_wrong, other_delimiter, sample, wrong_value};
+use crate::lines::{Pieces, carry, columns, first_wrong, is_no_date, other_delimiter, sample, wrong_value};
 use crate::table::{Batches, Table, text_rows};
 use arrow_array::{RecordBatch, RecordBatchOptions};
 use arrow_csv::ReaderBuilder;
 use arrow_csv::reader::{Decoder, Format};
-use arrow_schema::{Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use diskside_scan::{ColumnType, Failure, FailureKind};
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -193,7 +193,7 @@ impl Table for CsvFile {
     fn decode<'a>(&'a self, fetched: Fetched, group: usize, columns: &[usize]) -> Result<Batches<'a>, String> {
         let State { carried, line } = &mut *self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let text = self.pieces.joined(&fetched, group, carried)?;
-        let needed = Needed::of(&text, self.delimiter, columns, self.schema.fields().len(), line);
+        let needed = Needed::of(&text, self.delimiter, columns, &self.schema, line);
         let needed = needed.map_err(|told| match &self.schema.fields()[..] {
             [only] => told + &other_delimiter(only.name()).unwrap_or_default(),
             _ => told,
@@ -207,8 +207,11 @@ impl Table for CsvFile {
 }
 
 impl Needed {
-    /// The values of the whole lines in a text, which have so many values each.
-    fn of(text: &[u8], delimiter: u8, columns: &[usize], count: usize, line: &mut u64) -> Result<Self, String> {
+    /// The values of the whole lines in a text, which have a value each for the columns of a file.
+    fn of(text: &[u8], delimiter: u8, columns: &[usize], of_file: &Schema, line: &mut u64) -> Result<Self, String> {
+        let count = of_file.fields().len();
+        let dates: Vec<bool> =
+            columns.iter().map(|column| of_file.field(*column).data_type() == &DataType::Date32).collect();
         let mut needed = Self { text: Vec::with_capacity(text.len() / 2), rows: Vec::new(), end: 0 };
         let mut records = Records::new(text, delimiter);
         // Of this line: its number, how many values it has, and how many of them are needed.
@@ -228,6 +231,12 @@ impl Needed {
                 continue;
             }
             if columns.get(taken) == Some(&found) {
+                let unquoted =
+                    || value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\"")).unwrap_or(value);
+                if dates[taken] && is_no_date(unquoted()) {
+                    let told = wrong_value(of_file.field(found), &String::from_utf8_lossy(unquoted()));
+                    return Err(format!("line {first_line}: {told}"));
+                }
                 // Alone on its line, nothing would be no value.
                 needed.text.extend_from_slice(if value.is_empty() && columns.len() == 1 { b"\"\"" } else { value });
                 taken += 1;
@@ -326,9 +335,14 @@ fn malformed(text: &[u8], delimiter: u8) -> Option<String> {
     let mut records = Records::new(first, delimiter);
     let ends = memchr::memchr3_iter(delimiter, b'\n', b'"', first).filter(|special| records.next(*special).is_some());
     let count = ends.count();
-    let told = Needed::of(text, delimiter, &[], count, &mut 1).err()?;
+    let told = Needed::of(text, delimiter, &[], &texts(count), &mut 1).err()?;
     let remedy = if count == 1 { other_delimiter(&String::from_utf8_lossy(first)) } else { None };
     Some(told + &remedy.unwrap_or_default())
+}
+
+/// So many columns of which nothing else is known.
+fn texts(count: usize) -> Schema {
+    Schema::new(vec![Field::new("", DataType::Utf8, true); count])
 }
 
 #[cfg(test)]
@@ -337,7 +351,7 @@ mod tests {
 
     fn needed(text: &str, columns: &[usize], count: usize) -> Result<(String, Vec<u64>), String> {
         let mut line = 1;
-        let needed = Needed::of(text.as_bytes(), b',', columns, count, &mut line)?;
+        let needed = Needed::of(text.as_bytes(), b',', columns, &texts(count), &mut line)?;
         let lines = needed.rows.iter().map(|(line, _)| *line).collect();
         Ok((String::from_utf8(needed.text).unwrap(), lines))
     }

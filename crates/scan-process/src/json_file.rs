@@ -1,8 +1,9 @@
 //! JSON lines: an object a line, whose members are columns.
 
 use crate::input::{Fetched, Input};
-use crate::lines::{Pieces, carry, columns, first_wrong, last_line_end, sample, wrong_value};
+use crate::lines::{Pieces, carry, columns, first_wrong, is_no_date, last_line_end, sample, wrong_value};
 use crate::table::{Batches, Table, data_type, text_rows};
+use arrow_array::cast::AsArray as _;
 use arrow_array::{ArrayRef, RecordBatch, RecordBatchOptions};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_json::ReaderBuilder;
@@ -36,7 +37,13 @@ impl JsonFile {
             input.failure(FailureKind::File, format!("its first lines are not JSON objects: {line}{error}"))
         };
         let guessed = guessed.map_err(told)?.0;
-        let mut fields: Vec<Field> = guessed.fields().iter().map(|field| field.as_ref().clone()).collect();
+        let long = names_of_long_integers(&text);
+        let as_text = |field: &Field| field.data_type() == &DataType::Float64 && long.contains(field.name().as_bytes());
+        let guess = |field: &FieldRef| match field.as_ref().clone() {
+            field if as_text(&field) => field.with_data_type(DataType::Utf8),
+            field => field,
+        };
+        let mut fields: Vec<Field> = guessed.fields().iter().map(guess).collect();
         // As they come in the text: the order of what was guessed is another each time.
         let places = first_places(&text);
         let place = |field: &Field| places.get(field.name().as_bytes()).copied().unwrap_or(usize::MAX);
@@ -56,6 +63,29 @@ fn first_no_object(text: &[u8]) -> Option<usize> {
     let mut lines = text.split(|byte| *byte == b'\n').zip(1..);
     let wrong = lines.find(|(line, _)| !line.trim_ascii().is_empty() && infer_json_schema(*line, None).is_err());
     wrong.map(|(_, number)| number)
+}
+
+/// Members with a whole number that has more than 64 bits with a sign. They are guessed to be floating-point numbers, of which two that are
+/// not equal may be.
+fn names_of_long_integers(text: &[u8]) -> HashSet<&[u8]> {
+    const DIGITS_MIN: usize = 19;
+    let (mut names, mut at) = (HashSet::new(), 0);
+    while at < text.len() {
+        let digits = text[at..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let (number, end) = (at, at + digits);
+        at = end + 1;
+        let is_whole = digits >= DIGITS_MIN && !matches!(text.get(end), Some(b'.' | b'e' | b'E'));
+        if !is_whole {
+            continue;
+        }
+        let (before, sign) = text[..number].strip_suffix(b"-").map_or((&text[..number], ""), |before| (before, "-"));
+        let value = format!("{sign}{}", String::from_utf8_lossy(&text[number..end]));
+        let name =
+            before.trim_ascii_end().strip_suffix(b":").and_then(|name| name.trim_ascii_end().strip_suffix(b"\""));
+        let Some(name) = name.filter(|_| value.parse::<i64>().is_err()) else { continue };
+        names.insert(&name[memchr::memrchr(b'"', name).map_or(0, |open| open + 1)..]);
+    }
+    names
 }
 
 /// Where each name stands first. One pass finds all: a line may have many thousands.
@@ -151,12 +181,13 @@ fn batches(schema: &Arc<Schema>, text: &[u8]) -> (Vec<RecordBatch>, Option<Strin
     (batches, failed)
 }
 
-/// The columns with texts for whole numbers: arrow-json cuts the fraction of a number off that is to be a whole one.
+/// The columns with texts for whole numbers and dates: arrow-json cuts the fraction of a number off that is to be a whole one, and the time
+/// of day off what is to be a date.
 fn without_numbers(schema: &Schema) -> Schema {
     fn of(data_type: &DataType) -> DataType {
         let inner = |field: &FieldRef| Arc::new(field.as_ref().clone().with_data_type(of(field.data_type())));
         match data_type {
-            integer if integer.is_integer() => DataType::Utf8,
+            exact if exact.is_integer() || *exact == DataType::Date32 => DataType::Utf8,
             DataType::List(field) => DataType::List(inner(field)),
             DataType::Struct(fields) => DataType::Struct(fields.iter().map(inner).collect()),
             other => other.clone(),
@@ -171,12 +202,17 @@ fn without_numbers(schema: &Schema) -> Schema {
     )
 }
 
-/// The batch with its whole numbers.
+/// The batch with its whole numbers and dates.
 fn with_numbers(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch, ArrowError> {
     let options = CastOptions { safe: false, ..CastOptions::default() };
     let number = |(field, column): (&FieldRef, &ArrayRef)| {
         if column.data_type() == field.data_type() {
             return Ok(Arc::clone(column));
+        }
+        let long_date = column.as_string_opt::<i32>().filter(|_| field.data_type() == &DataType::Date32);
+        if let Some(value) = long_date.and_then(|texts| texts.iter().flatten().find(|text| is_no_date(text.as_bytes())))
+        {
+            return Err(ArrowError::JsonError(wrong_value(field, value)));
         }
         cast_with_options(column, field.data_type(), &options).map_err(|error| {
             let error = error.to_string();

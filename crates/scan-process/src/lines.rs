@@ -131,6 +131,12 @@ pub(crate) fn other_delimiter(first_line: &str) -> Option<String> {
         .map(|(_, written)| format!("; that looks like a text with another delimiter: --delimiter {written}"))
 }
 
+/// Whether a value is longer than any date: Arrow takes times for dates, too, on the day that it is in UTC then.
+pub(crate) fn is_no_date(value: &[u8]) -> bool {
+    const DATE_LEN: usize = "YYYY-MM-DD".len();
+    value.trim_ascii().len() > DATE_LEN
+}
+
 /// Why a value of a column cannot be taken.
 pub(crate) fn wrong_value(field: &Field, value: &str) -> String {
     let is_number = value.parse::<f64>().is_ok_and(f64::is_finite) && field.data_type().is_numeric();
@@ -138,7 +144,11 @@ pub(crate) fn wrong_value(field: &Field, value: &str) -> String {
         "column `{name}`: '{}' is not of type {}, which the first lines or the given types say; say what it is, such as --types '{name} {}'",
         value.chars().take(60).collect::<String>(),
         type_name(field.data_type()),
-        if is_number { "float" } else { "text" },
+        match field.data_type() {
+            DataType::Date32 if is_no_date(value.as_bytes()) => "timestamp",
+            _ if is_number => "float",
+            _ => "text",
+        },
         name = field.name(),
     )
 }

@@ -8,15 +8,16 @@ use crate::input::{Fetched, Input};
 use crate::pages::{self, Found, Pages};
 use crate::prune::RowGroup;
 use crate::table::{BATCH_ROWS, Batches, Table};
-use arrow_schema::{DataType, Field, Schema, SchemaRef};
+use arrow_schema::{DataType, Field, Schema, SchemaRef, TimeUnit};
 use diskside_scan::{Failure, FailureKind};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder, RowSelection, RowSelectionPolicy,
 };
+use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::page_index::PageIndexProvider;
 use parquet::file::metadata::{ParquetMetaDataReader, RowGroupMetaData};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -44,6 +45,18 @@ pub(crate) struct ParquetFile {
 
 /// Rows of a row group: each costs nothing where no column is needed of it, and a file may claim any number.
 const ROWS_MAX: i64 = i32::MAX as i64;
+
+/// Times of INT96 in microseconds: in nanoseconds, as they are read otherwise, those before 1677 and after 2262 are wrong.
+fn far_reaching(schema: &Schema, int96: &HashSet<usize>) -> Schema {
+    let field = |(column, field): (usize, &Arc<Field>)| match field.data_type() {
+        DataType::Timestamp(TimeUnit::Nanosecond, zone) if int96.contains(&column) => {
+            Arc::new(field.as_ref().clone().with_data_type(DataType::Timestamp(TimeUnit::Microsecond, zone.clone())))
+        }
+        _ => Arc::clone(field),
+    };
+    let fields: Vec<_> = schema.fields().iter().enumerate().map(field).collect();
+    Schema::new_with_metadata(fields, schema.metadata().clone())
+}
 
 impl ParquetFile {
     pub(crate) fn open(input: &mut Input) -> Result<Self, Failure> {
@@ -85,7 +98,14 @@ impl ParquetFile {
         let metadata =
             Arc::new(metadata.set_page_index(Some(Arc::clone(&pages) as Arc<dyn PageIndexProvider>)).build());
         let written = ArrowReaderMetadata::try_new(Arc::clone(&metadata), ArrowReaderOptions::new()).map_err(told)?;
-        let options = ArrowReaderOptions::new().with_schema(Arc::new(physical(written.schema())));
+        let int96: HashSet<usize> = {
+            let of_file = written.metadata().file_metadata().schema_descr();
+            let leaves = 0..of_file.num_columns();
+            let is_int96 = |leaf: &usize| of_file.column(*leaf).physical_type() == PhysicalType::INT96;
+            leaves.filter(is_int96).map(|leaf| of_file.get_column_root_idx(leaf)).collect()
+        };
+        let wanted = physical(&far_reaching(written.schema(), &int96));
+        let options = ArrowReaderOptions::new().with_schema(Arc::new(wanted));
         // Columns that cannot be read in the fastest types are read as they were written.
         let metadata = ArrowReaderMetadata::try_new(metadata, options).unwrap_or(written);
         let rows = metadata.metadata().row_groups().iter().map(RowGroupMetaData::num_rows).enumerate();

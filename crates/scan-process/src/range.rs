@@ -19,12 +19,15 @@ pub(crate) struct Range {
     last: i128,
 }
 
-/// With each lower bound of a column the next upper bound of it, or the other way round.
+/// Bounds of one column are written next to each other. A plan may have thousands, and each batch of rows looks at all.
+const NEAR: usize = 4;
+
+/// With each lower bound of a column an upper bound of it that is near, or the other way round.
 pub(crate) fn conjuncts(all: &[Condition]) -> Vec<Conjunct<'_>> {
     let mut joint: Vec<Conjunct<'_>> = Vec::with_capacity(all.len());
     for one in all {
         let is_joined = Range::of(one).and_then(|bound| {
-            joint.iter_mut().find_map(|earlier| {
+            joint.iter_mut().rev().take(NEAR).find_map(|earlier| {
                 let Conjunct::Other(other) = earlier else { return None };
                 let other = Range::of(other).filter(|other| bound.faces(other))?;
                 *earlier = Conjunct::Range(bound.and(&other));

@@ -173,7 +173,7 @@ impl Union {
         let may_wrap = is_time && matches!(field.data_type(), DataType::Timestamp(TimeUnit::Nanosecond, _));
         may_wrap.then(|| {
             format!(
-                "times of column `{name}` are kept in nanoseconds (INT96), which do not reach as far as the table's,"
+                "times of column `{name}` are kept in nanoseconds, which do not reach as far as the table's,"
             )
         })
     }
