@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from . import _diskside
 from ._arrow_rows import ArrowRows
 from ._batches import Batches
+from ._where import filter_of
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class Scan(ArrowRows):
         session: Session,
         names: list[str],
         columns: str | Iterable[str] | None,
-        where: str | None,
+        where: Any,
         aggregate: str | Mapping[str, str] | None,
         by: str | Iterable[str] | None,
         order: str | Iterable[str] | None,
@@ -46,15 +47,14 @@ class Scan(ArrowRows):
         partitions: bool,
         by_function: tuple[Function, bytes] | None = None,
     ) -> None:
-        if where is not None and not isinstance(where, str):
-            raise UsageError(f"where: {where!r} is no text; write a condition as SQL has it, such as 'price < 2.5'")
+        where, self._filter = filter_of(where)
         for option, value in [("header", header), ("partitions", partitions)]:
             if not isinstance(value, bool):
                 raise UsageError(f"{option}: {value!r} is neither True nor False")
         if not names:
             raise UsageError("there are no files to scan: give a path, a URL, a directory, a pattern, or several of them")
-        #: As the native module has it.
-        self._wanted: dict[str, Any] = {
+        #: As the native module has it, but for the filter.
+        self._options: dict[str, Any] = {
             "columns": _names("columns", columns),
             "where": where,
             "aggregate": _listed("aggregate", aggregate, lambda name, sums: f"{sums} as {quoted(name)}", "sum(price) as total"),
@@ -77,6 +77,24 @@ class Scan(ArrowRows):
         self._report: dict[str, Any] | None = None
         #: What it scans.
         self.name = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+
+    @property
+    def _wanted(self) -> dict[str, Any]:
+        """The options, with the filter as a condition: the columns of the files say which."""
+        if self._filter is not None:
+            self._options = self._options | {"where": self._filter.condition(self._whole().schema)}
+            self._filter = None
+        return self._options
+
+    @_wanted.setter
+    def _wanted(self, options: dict[str, Any]) -> None:
+        self._options, self._filter = options, None
+
+    def _whole(self) -> Scan:
+        """A scan of all columns and rows."""
+        other = copy.copy(self)
+        other._wanted = self._options | {"columns": [], "aggregate": None, "by": [], "order": None, "limit": None, "function": None}
+        return other
 
     def ipc(self) -> Iterator[bytes]:
         """Scans, and gives the result as it comes: pieces of one Arrow IPC stream. A scan that is not read to its end is stopped.
@@ -101,7 +119,7 @@ class Scan(ArrowRows):
     def schema(self) -> pa.Schema:
         """The columns of the result, with their types. The server is asked; no row is read, except by a function."""
         # A function may give a result of its own, to which no limit applies.
-        with self._reader(limit=0) if self._wanted["function"] is None else self._reader() as batches:
+        with self._reader(limit=0) if self._options["function"] is None else self._reader() as batches:
             return batches.schema
 
     @property
@@ -123,7 +141,7 @@ class Scan(ArrowRows):
 
     def _gives_rows(self) -> bool:
         """Whether it gives rows of its files, so that it may be asked for fewer of them."""
-        return not any(self._wanted[option] for option in ("aggregate", "by", "order", "function")) and self._wanted["limit"] is None
+        return not any(self._options[option] for option in ("aggregate", "by", "order", "function")) and self._options["limit"] is None
 
     def _other(self, **instead: Any) -> Scan:
         """A scan of the same files; its rows are among those of this one."""
@@ -168,7 +186,8 @@ class Scan(ArrowRows):
         return batch.cast(schema)
 
     def __repr__(self) -> str:
-        given = ((name, value) for name, value in self._wanted.items() if value not in (None, []) and (name, value) != ("header", True) and name != "function")
+        options = self._options | ({} if self._filter is None else {"where": self._filter})
+        given = ((name, value) for name, value in options.items() if value not in (None, []) and (name, value) != ("header", True) and name != "function")
         told = "".join(f", {name}={value!r}" for name, value in given)
         return f"<diskside.Scan of {self.name}{told}>"
 

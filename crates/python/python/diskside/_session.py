@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     import deltalake
+    import pyarrow.compute as pc
     import pyiceberg.table
 
 
@@ -124,7 +125,7 @@ class Session:
         file: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
         columns: str | Iterable[str] | None = None,
         *,
-        where: str | None = None,
+        where: str | bytes | pc.Expression | None = None,
         aggregate: str | Mapping[str, str] | None = None,
         by: str | Iterable[str] | None = None,
         order: str | Iterable[str] | None = None,
@@ -144,7 +145,9 @@ class Session:
             means all files below it, but for those with a name that begins with ``_`` or ``.``, and a pattern with ``*``, ``?``,
             ``[...]`` or ``**`` those that it matches. A list means all of these. Columns are matched by name.
         :param columns: names, or one text with commas between them; None: all.
-        :param where: rows for which this is true, as SQL has it: ``l_quantity < 24 and l_comment like '%fox%'``.
+        :param where: rows for which this is true, as SQL has it: ``l_quantity < 24 and l_comment like '%fox%'``. Or an expression of
+            pyarrow (``pc.field("l_quantity") < 24``), or the bytes of an ``ExtendedExpression`` of Substrait; a part of these that a
+            scan does not do is an error, once the result is asked for.
         :param aggregate: what comes instead of rows: ``sum(a * b) as total, count(*)``, or the same by name:
             ``{"total": "sum(a * b)"}``. There are ``sum``, ``count``, ``min``, ``max`` and ``avg``.
         :param by: up to eight columns that rows are grouped by.
@@ -184,7 +187,7 @@ class Session:
         *,
         version: int | None = None,
         root: str | os.PathLike[str] | None = None,
-        where: str | None = None,
+        where: str | bytes | pc.Expression | None = None,
         aggregate: str | Mapping[str, str] | None = None,
         by: str | Iterable[str] | None = None,
         order: str | Iterable[str] | None = None,
@@ -216,7 +219,7 @@ class Session:
         *,
         snapshot_id: int | None = None,
         root: str | os.PathLike[str] | None = None,
-        where: str | None = None,
+        where: str | bytes | pc.Expression | None = None,
         aggregate: str | Mapping[str, str] | None = None,
         by: str | Iterable[str] | None = None,
         order: str | Iterable[str] | None = None,

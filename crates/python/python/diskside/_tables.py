@@ -53,7 +53,7 @@ class TableScan(Scan):
         session: Session,
         table: TableFiles,
         columns: str | Iterable[str] | None = None,
-        where: str | None = None,
+        where: Any = None,
         aggregate: str | Mapping[str, str] | None = None,
         by: str | Iterable[str] | None = None,
         order: str | Iterable[str] | None = None,
@@ -65,7 +65,7 @@ class TableScan(Scan):
         self._name_columns()
 
     def _name_columns(self) -> None:
-        wanted = self._wanted
+        wanted = self._options
         if not wanted["columns"] and not wanted["aggregate"] and not wanted["by"]:
             wanted["columns"] = list(self._table.schema.names)
 
@@ -83,19 +83,19 @@ class TableScan(Scan):
     def schema(self) -> pa.Schema:
         import pyarrow
 
-        if self._wanted["aggregate"] or self._wanted["by"]:
+        if self._options["aggregate"] or self._options["by"]:
             return super().schema
-        known, names = self._table.schema, self._wanted["columns"]
+        known, names = self._table.schema, self._options["columns"]
         missing = [name for name in names if name not in known.names]
         if missing:
             raise UsageError(f"{self.name}: no column `{missing[0]}`; it has {', '.join(known.names)}")
         return pyarrow.schema([known.field(name) for name in names])
 
     def _other(self, **instead: Any) -> Scan:
-        other = super()._other(**instead)
-        assert isinstance(other, TableScan)
-        other._name_columns()
-        return other
+        return _with_names(super()._other(**instead))
+
+    def _whole(self) -> Scan:
+        return _with_names(super()._whole())
 
     def _begin(self, **instead: Any) -> _diskside.Scan:
         return self._session._native.scan_table(self._table.native(), self._wanted | instead, self._place)
@@ -126,6 +126,12 @@ class TableScan(Scan):
             return column.cast(field.type)
         except pyarrow.ArrowInvalid as error:
             raise UsageError(f"{self.name}: column `{field.name}`: {error}") from None
+
+
+def _with_names(scan: Scan) -> Scan:
+    assert isinstance(scan, TableScan)
+    scan._name_columns()
+    return scan
 
 
 class _Written(io.RawIOBase):
