@@ -7,7 +7,7 @@
 
 :func:`run` and :func:`submit` work in a default session; :func:`connect` makes one with a base URL. :func:`function` takes
 functions of your own, as C source. :func:`serve` serves directories from this process. Files of servers open through fsspec
-(``diskside.filesystem``), Zarr arrays through ``diskside.zarr``, Parquet files by :func:`scan`, :func:`sql`,
+(``diskside.filesystem``), Zarr arrays through ``diskside.zarr``, Parquet files by :func:`scan`, :func:`sql`, :func:`substrait`,
 ``diskside.polars`` and ``diskside.pyarrow``.
 """
 
@@ -16,7 +16,7 @@ from __future__ import annotations
 from . import errors
 from ._arrow_rows import ArrowRows
 from ._batches import Batches
-from ._default import connect, info, last_scans, open, run, scan, scan_delta, scan_iceberg, sql, submit
+from ._default import connect, info, last_scans, open, run, scan, scan_delta, scan_iceberg, sql, submit, substrait
 from ._diskside import __version__
 from ._file import File, FileInfo
 from ._function import Function, function, shipped
@@ -60,5 +60,6 @@ __all__ = [
     "spread",
     "sql",
     "submit",
+    "substrait",
     "wait",
 ]

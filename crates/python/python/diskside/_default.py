@@ -132,6 +132,11 @@ def sql(query: str, /, **tables: Any) -> Query:
     return default_session().sql(query, **tables)
 
 
+def substrait(plan: bytes | str, /, **tables: Any) -> Query:
+    """A plan of Substrait over files and tables, in the default session: :meth:`Session.substrait`."""
+    return default_session().substrait(plan, **tables)
+
+
 def open(name: str | os.PathLike[str], mode: str = "r") -> File:
     """Opens a file in the default session: :meth:`Session.open`."""
     return default_session().open(name, mode)

@@ -16,10 +16,12 @@ from ._iceberg import iceberg_files
 from ._job import Job
 from ._names import expanded, export_of, is_export_url, joined, parts_of, seconds
 from ._options import parted
+from ._planner import Sql
 from ._progress import told, with_progress
 from ._result import Result
 from ._scan import Scan
 from ._sql import Query
+from ._substrait import Substrait
 from ._tables import TableScan
 from .errors import DeadlineError, IoError, IsDirectoryError, NotFoundError, UsageError
 
@@ -259,7 +261,20 @@ class Session:
 
         >>> session.sql("select l_shipmode, count(*) from lineitem group by 1", lineitem="data/lineitem.parquet").arrow()
         """
-        return Query(self, query, tables)
+        return Query(self, Sql(query), tables)
+
+    def substrait(self, plan: bytes | str, /, **tables: Any) -> Query:
+        """A query that is a plan of `Substrait <https://substrait.io>`_ over files and tables: what :meth:`sql` is of SQL.
+
+        :param plan: the bytes of a ``substrait.Plan``, as DataFusion, Ibis and others make them, or its JSON as a text.
+        :param tables: by the names of the tables that the plan reads: files, scans and tables, as :meth:`sql` takes them.
+        :returns: a query that begins when its result is asked for: ``arrow()``, ``pandas()``, ``polars()``, ``batches()``.
+        :raises UsageError: it is no plan; it reads a table that is not given, or something else than named tables; what DataFusion
+            does not know of it is found when the result is asked for.
+
+        >>> session.substrait(plan, lineitem="data/lineitem.parquet").arrow()
+        """
+        return Query(self, Substrait(plan), tables)
 
     def last_scans(self) -> list[dict[str, Any]]:
         """How the last scans of the session went that were read to their ends, at most 256, the newest last.

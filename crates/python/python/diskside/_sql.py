@@ -1,6 +1,6 @@
-"""SQL over scanned tables: DataFusion plans it, servers do their part, and DataFusion computes the rest of what comes.
+"""Queries over scanned tables: DataFusion plans them, servers do their part, and DataFusion computes the rest of what comes.
 
-A query is planned over empty tables first. What its plan does with a table right after reading it is told to the scan of the table; if the
+A query, as SQL or as a plan of Substrait, is planned over empty tables first. What its plan does with a table right after reading it is told to the scan of the table; if the
 plan sums up one table, and a scan gives the same sums, it does. Otherwise the query is computed over the rows that scans give. All its
 conditions are computed once more there, so a scan may give rows too many, but none too few.
 """
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ._arrow_rows import ArrowRows
 from ._batches import Batches
 from ._condition import NotPushed, all_of, cheapest
+from ._planner import is_failure, perhaps, said_by
 from ._scan import Scan, quoted
 from ._sql_aggregate import Aggregates, aggregates
 from ._sql_expression import condition, conjuncts
@@ -21,41 +22,33 @@ from ._sql_first import First, first, tables_of
 from .errors import ChangedError, DisksideError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
+    from collections.abc import Generator, Mapping
 
     import datafusion
     import pyarrow as pa
 
+    from ._planner import Asked
     from ._session import Session
 
-#: Rows that no table has: a limit of so many does nothing, but DataFusion takes no condition below a limit. Its own way to tell a
-#: pyarrow dataset of conditions has pyarrow compute them, for which NaN is another number.
-_ROWS_MAX = (1 << 63) - 1
 #: Functions whose results differ from the plan to the query.
 _OF_NOW = re.compile(r"\b(now|today|current_\w+)\(", re.IGNORECASE)
 
 
 class Query(ArrowRows):
-    """A query of SQL over tables that are scanned. :func:`diskside.sql` makes one.
+    """A query over tables that are scanned. :func:`diskside.sql` and :func:`diskside.substrait` make one.
 
     Nothing is read before its result is asked for, and each time that it is asked for it is planned and computed again.
     """
 
-    def __init__(self, session: Session, query: str, tables: Mapping[str, Any]) -> None:
-        if not isinstance(query, str):
-            raise UsageError(f"sql: {query!r} is no text")
-        self.query = query
-        self._sources: dict[str, Scan] = {}
-        self._others: dict[str, Any] = {}
-        for name, table in tables.items():
-            if isinstance(table, (str, os.PathLike, list, tuple)):
-                table = session.scan(table)
-            if isinstance(table, Scan) and table._gives_rows():
-                self._sources[name] = table
-            elif hasattr(table, "__arrow_c_stream__"):
-                self._others[name] = table
-            else:
-                raise UsageError(f"{name}: {table!r} is no table: give files, a scan, or a table of pyarrow, pandas or Polars")
+    def __init__(self, session: Session, asked: Asked, tables: Mapping[str, Any]) -> None:
+        #: The query as it was given.
+        self.query = asked.given
+        self._asked = asked
+        given = {name: _table(session, name, table) for name, table in tables.items()}
+        self._reads = asked.reads(given)
+        tables = {name: given[read.table] for name, read in self._reads.items()}
+        self._sources = {name: table for name, table in tables.items() if _is_scanned(table)}
+        self._others = {name: table for name, table in tables.items() if not _is_scanned(table)}
         #: The scans by which its result was made, when it was asked for last: see their ``report``.
         self.scans: list[Scan] = []
 
@@ -74,36 +67,45 @@ class Query(ArrowRows):
         return f"<diskside.Query {self.query!r}>"
 
 
+def _table(session: Session, name: str, table: Any) -> Any:
+    """A table that a query is of: a scan of rows, or what gives Arrow data."""
+    if isinstance(table, (str, os.PathLike, list, tuple)):
+        table = session.scan(table)
+    if _is_scanned(table) or hasattr(table, "__arrow_c_stream__"):
+        return table
+    raise UsageError(f"{name}: {table!r} is no table: give files, a scan, or a table of pyarrow, pandas or Polars")
+
+
+def _is_scanned(table: Any) -> bool:
+    return isinstance(table, Scan) and table._gives_rows()
+
+
 class _Plan:
     """A query that is planned."""
 
     def __init__(self, of: Query) -> None:
         self._of = of
-        self._schemas = {name: _plain(scan.schema) for name, scan in of._sources.items()}
-        context = _context(of._others)
+        self._schemas = _schemas(of)
+        context = _context(of)
         for name, schema in self._schemas.items():
             context.register_record_batches(quoted(name), [[_empty(schema)]])
-        frame = _planned(context, of.query)
-        try:
+        frame = of._asked.frame(context)
+        with said_by(of._asked.kind):
+            # A value that is none of its type is found out here.
             self._text = frame.optimized_logical_plan().display_indent()
-        # A value that is none of its type is found out here.
-        except Exception as error:
-            raise UsageError(f"sql: {error}") from None
-        # The view of a plan that shows its parts.
-        plan = frame.df.optimized_logical_plan()
-        is_of_now = _OF_NOW.search(frame.logical_plan().display_indent()) is not None
+            # The view of a plan that shows its parts.
+            plan = frame.df.optimized_logical_plan()
+            is_of_now = _OF_NOW.search(frame.logical_plan().display_indent()) is not None
         self._aggregates: Aggregates | None = None
         self._pushed: dict[str, str] = {}
         self._first: First | None = None
-        try:
+        with perhaps():
             self._aggregates = aggregates(plan, self._schemas, context)
-        # Another kind of plan, or a step that DataFusion does not show to Python.
-        except Exception:
-            pass
         # Also where there are sums: a server may fail to compute them.
         if not is_of_now:
             self._pushed = _pushed(plan, self._schemas)
-            self._first = first(plan, self._schemas)
+            with perhaps():
+                self._first = first(plan, self._schemas)
 
     def run(self) -> Batches:
         """The result as it comes."""
@@ -118,10 +120,12 @@ class _Plan:
                 self._of.scans = []
         if self._first is not None and self._first.nulls_first and self._has_nulls(self._first):
             self._first = None
-        context, failed = _context(self._of._others), list[BaseException]()
-        for at, (name, scan) in enumerate(self._of._sources.items()):
-            _register(context, name, f"{name} {at}", _Rows(self, scan, name, failed))
-        return _reader(_planned(context, self._of.query), failed)
+        from ._sql_rows import Rows, register
+
+        context, failed = _context(self._of), list[BaseException]()
+        for at, name in enumerate(self._of._sources):
+            register(context, name, f"{name} {at}", Rows(self, name, self._schemas[name], failed))
+        return self._reader(self._of._asked.frame(context), failed)
 
     def _summed(self, plan: Aggregates) -> Batches:
         source = self._of._sources[plan.table]
@@ -133,9 +137,11 @@ class _Plan:
             raise NotPushed("NaN")
         sums = plan.table_of(found)
         try:
-            return _reader(plan.finished(sums, _context({})), [])
+            return self._reader(plan.finished(sums, _session()), [])
         # A step that does not bind to the sums alone.
-        except Exception as error:
+        except BaseException as error:
+            if not is_failure(error):
+                raise
             raise NotPushed(str(error)) from None
 
     def _has_nulls(self, of: First) -> bool:
@@ -145,13 +151,39 @@ class _Plan:
         self._of.scans.append(check)
         return bool(check.arrow().column(0)[0].as_py())
 
-    def scan(self, source: Scan, name: str, columns: list[str]) -> Scan:
+    def scan(self, name: str, columns: list[str]) -> Scan:
         """The scan of a table."""
         pushed = self._pushed.get(name)
         limit = {} if self._first is None else self._first.options()
         where = {} if pushed is None else {"where": pushed}
         # Without a column rows are counted, by one.
+        source: Scan = self._of._sources[name]
         return source._other(columns=columns or cheapest(self._schemas[name]), **where, **limit)
+
+    def _columns(self) -> dict[str, list[str]]:
+        """The columns that the query reads of each table that is scanned, in their order there."""
+        wanted: dict[str, set[str]] = {}
+        for name, columns in re.findall(r"TableScan: (.*?) projection=\[(.*?)\]", self._text):
+            wanted.setdefault(name, set()).update(columns.split(", ") if columns else [])
+        return {name: [one for one in self._schemas[name].names if one in found] for name, found in wanted.items() if name in self._schemas}
+
+    def _reader(self, frame: datafusion.DataFrame, failed: list[BaseException]) -> Batches:
+        import pyarrow as pa
+
+        # Batches may say that a column is never NULL, where the plan does not.
+        schema = _plain(frame.schema())
+
+        def batches() -> Generator[pa.RecordBatch]:
+            try:
+                with said_by(self._of._asked.kind):
+                    for batch in frame.execute_stream():
+                        rows = batch.to_pyarrow()
+                        yield pa.RecordBatch.from_arrays(rows.columns, schema=schema)
+            except UsageError as error:
+                raise failed[0] if failed else error from None
+
+        rows = batches()
+        return Batches(pa.RecordBatchReader.from_batches(schema, rows), rows.close)
 
     def told(self) -> str:
         """The plan as a text."""
@@ -160,91 +192,54 @@ class _Plan:
             source = self._of._sources[of.table]
             lines = [f"{of.table}: {scan!r}" for scan in (of.check(source), of.scan(source)) if scan is not None]
         else:
-            wanted: dict[str, set[str]] = {}
-            for name, columns in re.findall(r"TableScan: (.*?) projection=\[(.*?)\]", self._text):
-                wanted.setdefault(name, set()).update(columns.split(", ") if columns else [])
-            for name, found in wanted.items():
-                if name in self._schemas:
-                    lines.append(f"{name}: {self.scan(self._of._sources[name], name, [one for one in self._schemas[name].names if one in found])!r}")
+            lines = [f"{name}: {self.scan(name, columns)!r}" for name, columns in self._columns().items()]
         return "\n".join([*lines, self._text])
 
 
-def _context(others: Mapping[str, Any]) -> datafusion.SessionContext:
+def _session() -> datafusion.SessionContext:
     try:
         import datafusion
     except ImportError:
         raise UsageError("sql takes DataFusion: pip install 'diskside[sql]'") from None
     # One partition: rows come in the order of the files, and few are read ahead of a limit.
-    context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(1))
-    for name, table in others.items():
+    return datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(1))
+
+
+def _context(of: Query) -> datafusion.SessionContext:
+    """A session that has the tables that are not scanned."""
+    import pyarrow as pa
+
+    context = _session()
+    for name, table in of._others.items():
+        columns = of._reads[name].columns
+        if columns is not None:
+            rows = pa.table(table)
+            _demand(name, columns, rows.schema)
+            # Texts and notes as DataFusion has them of tables that are scanned.
+            table = rows.select(columns).cast(_plain(rows.select(columns).schema))
         context.from_arrow(table, quoted(name))
     return context
 
 
-def _planned(context: datafusion.SessionContext, query: str) -> datafusion.DataFrame:
-    import datafusion
-
-    only_queries = datafusion.SQLOptions().with_allow_ddl(False).with_allow_dml(False).with_allow_statements(False)
-    try:
-        return context.sql_with_options(query, only_queries)
-    # It has one class for all that may be wrong.
-    except Exception as error:
-        raise UsageError(f"sql: {error}") from None
-
-
-def _register(context: datafusion.SessionContext, name: str, hidden: str, rows: _Rows) -> None:
-    from ._sql_rows import dataset
-
-    context.register_dataset(quoted(hidden), dataset(rows))
-    context.register_view(quoted(name), context.table(quoted(hidden)).limit(_ROWS_MAX))
-
-
-class _Rows:
-    """The rows of a table, as often as a query reads them."""
-
-    def __init__(self, plan: _Plan, source: Scan, name: str, failed: list[BaseException]) -> None:
-        self.schema = plan._schemas[name]
-        self._plan = plan
-        self._source = source
-        self._name = name
-        self._failed = failed
-
-    def batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        schema = pa.schema([self.schema.field(name) for name in columns])
-        try:
-            scan = self._plan.scan(self._source, self._name, columns)
-            self._plan._of.scans.append(scan)
-            # A query that has enough closes this generator, and that ends the scan.
-            with scan.batches() as batches:
-                for batch in batches:
-                    rows = batch.select(columns)
-                    yield pa.RecordBatch.from_arrays(rows.columns, schema=schema) if columns else rows
-        except DisksideError as error:
-            # DataFusion keeps the text alone.
-            self._failed.append(error)
-            raise
-
-
-def _reader(frame: datafusion.DataFrame, failed: list[BaseException]) -> Batches:
+def _schemas(of: Query) -> dict[str, pa.Schema]:
+    """The columns that the query knows of, of each table that is scanned."""
     import pyarrow as pa
 
-    # Batches may say that a column is never NULL, where the plan does not.
-    schema = _plain(frame.schema())
+    whole: dict[str, pa.Schema] = {}
+    found = {}
+    for name, scan in of._sources.items():
+        table, columns = of._reads[name]
+        if table not in whole:
+            whole[table] = _plain(scan.schema)
+        if columns is not None:
+            _demand(table, columns, whole[table])
+        found[name] = whole[table] if columns is None else pa.schema([whole[table].field(column) for column in columns])
+    return found
 
-    def batches() -> Generator[pa.RecordBatch]:
-        try:
-            for batch in frame.execute_stream():
-                rows = batch.to_pyarrow()
-                yield pa.RecordBatch.from_arrays(rows.columns, schema=schema)
-        except DisksideError:
-            raise
-        except Exception as error:
-            raise failed[0] if failed else UsageError(f"sql: {error}") from None
 
-    rows = batches()
-    return Batches(pa.RecordBatchReader.from_batches(schema, rows), rows.close)
+def _demand(table: str, columns: list[str], schema: pa.Schema) -> None:
+    if missing := [name for name in columns if name not in schema.names]:
+        raise UsageError(f"{table}: the query reads a column {missing[0]!r}; it has {', '.join(schema.names)}")
 
 
 def _empty(schema: pa.Schema) -> pa.RecordBatch:
@@ -274,13 +269,15 @@ def _pushed(plan: Any, schemas: Mapping[str, pa.Schema]) -> dict[str, str]:
         for inner in at.inputs():
             look(inner, below)
 
-    try:
+    with perhaps():
         look(plan, None)
-    # A step that DataFusion does not show to Python.
-    except Exception:
-        return {}
+        return _all_of(found, tables_of(plan))
+    return {}
+
+
+def _all_of(found: Mapping[str, list[str | None]], scanned: list[str]) -> dict[str, str]:
+    """A condition for each table of which each scan has one."""
     pushed = {}
-    scanned = tables_of(plan)
     for name, conditions in found.items():
         known = [one for one in conditions if one is not None]
         # Those within expressions are not among them.

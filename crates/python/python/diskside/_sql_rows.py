@@ -4,25 +4,62 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import pyarrow
 import pyarrow.dataset
+
+from ._scan import quoted
+from .errors import DisksideError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    import pyarrow as pa
+    import datafusion
 
-    from ._sql import _Rows
+    from ._sql import _Plan
+
+#: Rows that no table has: a limit of so many does nothing, but DataFusion takes no condition below a limit. Its own way to tell a
+#: pyarrow dataset of conditions has pyarrow compute them, for which NaN is another number.
+_ROWS_MAX = (1 << 63) - 1
 
 
-def dataset(rows: _Rows) -> _Dataset:
-    """Rows of which DataFusion asks for columns."""
-    return _Dataset(rows)
+def register(context: datafusion.SessionContext, name: str, hidden: str, rows: Rows) -> None:
+    """Makes rows a table of a query.
+
+    :param hidden: a name that no query has for a table.
+    """
+    context.register_dataset(quoted(hidden), _Dataset(rows))
+    context.register_view(quoted(name), context.table(quoted(hidden)).limit(_ROWS_MAX))
+
+
+class Rows:
+    """The rows of a table, as often as a query reads them."""
+
+    def __init__(self, plan: _Plan, name: str, schema: pyarrow.Schema, failed: list[BaseException]) -> None:
+        self.schema = schema
+        self._plan = plan
+        self._name = name
+        self._failed = failed
+
+    def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+        schema = pyarrow.schema([self.schema.field(name) for name in columns])
+        try:
+            scan = self._plan.scan(self._name, columns)
+            self._plan._of.scans.append(scan)
+            # A query that has enough closes this generator, and that ends the scan.
+            with scan.batches() as batches:
+                for batch in batches:
+                    rows = batch.select(columns)
+                    yield pyarrow.RecordBatch.from_arrays(rows.columns, schema=schema) if columns else rows
+        except DisksideError as error:
+            # DataFusion keeps the text alone.
+            self._failed.append(error)
+            raise
 
 
 class _Dataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
     """For Arrow's own code it is a table without rows; DataFusion asks for its one fragment, and that for a scanner."""
 
-    def __init__(self, rows: _Rows) -> None:
+    def __init__(self, rows: Rows) -> None:
         super().__init__(rows.schema.empty_table())
         self._rows = rows
 
@@ -44,12 +81,10 @@ class _Fragment:
 
 
 class _Scanner:
-    def __init__(self, rows: _Rows, columns: list[str]) -> None:
-        import pyarrow
-
+    def __init__(self, rows: Rows, columns: list[str]) -> None:
         self._rows = rows
         self._columns = columns
-        self.projected_schema: pa.Schema = pyarrow.schema([rows.schema.field(name) for name in columns])
+        self.projected_schema: pyarrow.Schema = pyarrow.schema([rows.schema.field(name) for name in columns])
 
-    def to_batches(self) -> Iterator[pa.RecordBatch]:
+    def to_batches(self) -> Iterator[pyarrow.RecordBatch]:
         return self._rows.batches(self._columns)
