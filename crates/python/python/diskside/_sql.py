@@ -19,10 +19,12 @@ from ._scan import Scan, quoted
 from ._sql_aggregate import Aggregates, aggregates
 from ._sql_expression import condition, conjuncts
 from ._sql_first import First, first, tables_of
+from ._sql_joins import Join, joins
+from ._sql_keys import Keys
 from .errors import ChangedError, DisksideError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     import datafusion
     import pyarrow as pa
@@ -99,6 +101,7 @@ class _Plan:
         self._aggregates: Aggregates | None = None
         self._pushed: dict[str, str] = {}
         self._first: First | None = None
+        self._joins: list[Join] = []
         with perhaps():
             self._aggregates = aggregates(plan, self._schemas, context)
         # Also where there are sums: a server may fail to compute them.
@@ -106,6 +109,8 @@ class _Plan:
             self._pushed = _pushed(plan, self._schemas)
             with perhaps():
                 self._first = first(plan, self._schemas)
+            with perhaps():
+                self._joins = joins(plan, self._schemas | _schemas_here(of))
 
     def run(self) -> Batches:
         """The result as it comes."""
@@ -122,10 +127,10 @@ class _Plan:
             self._first = None
         from ._sql_rows import Rows, register
 
-        context, failed = _context(self._of), list[BaseException]()
+        context, failed, keys = _context(self._of), list[BaseException](), self._keys()
         for at, name in enumerate(self._of._sources):
-            register(context, name, f"{name} {at}", Rows(self, name, self._schemas[name], failed))
-        return self._reader(self._of._asked.frame(context), failed)
+            register(context, name, f"{name} {at}", Rows(self, keys, name, self._schemas[name], failed))
+        return self._reader(self._of._asked.frame(context), failed, keys.close)
 
     def _summed(self, plan: Aggregates) -> Batches:
         source = self._of._sources[plan.table]
@@ -137,7 +142,7 @@ class _Plan:
             raise NotPushed("NaN")
         sums = plan.table_of(found)
         try:
-            return self._reader(plan.finished(sums, _session()), [])
+            return self._reader(plan.finished(sums, _session()), [], lambda: None)
         # A step that does not bind to the sums alone.
         except BaseException as error:
             if not is_failure(error):
@@ -151,11 +156,14 @@ class _Plan:
         self._of.scans.append(check)
         return bool(check.arrow().column(0)[0].as_py())
 
-    def scan(self, name: str, columns: list[str]) -> Scan:
-        """The scan of a table."""
-        pushed = self._pushed.get(name)
+    def scan(self, name: str, columns: list[str], keys: str | None = None) -> Scan:
+        """The scan of a table.
+
+        :param keys: a condition that only rows without a partner in a join do not fulfil.
+        """
+        parts = [one for one in (self._pushed.get(name), keys) if one is not None]
         limit = {} if self._first is None else self._first.options()
-        where = {} if pushed is None else {"where": pushed}
+        where = {"where": parts[0] if len(parts) == 1 else all_of(parts)} if parts else {}
         # Without a column rows are counted, by one.
         source: Scan = self._of._sources[name]
         return source._other(columns=columns or cheapest(self._schemas[name]), **where, **limit)
@@ -167,7 +175,19 @@ class _Plan:
             wanted.setdefault(name, set()).update(columns.split(", ") if columns else [])
         return {name: [one for one in self._schemas[name].names if one in found] for name, found in wanted.items() if name in self._schemas}
 
-    def _reader(self, frame: datafusion.DataFrame, failed: list[BaseException]) -> Batches:
+    def _keys(self) -> Keys:
+        """The joins for which tables are read in part."""
+        import pyarrow as pa
+
+        # Others are computed for it, and some can be read once alone.
+        others = self._of._others
+        here = {join.source: pa.table(others[join.source]) for join in self._joins if join.source in others}
+        return Keys(self._joins, self._of._sources, here, self._is_filtered, self._columns())
+
+    def _is_filtered(self, name: str) -> bool:
+        return name in self._pushed or (name in self._of._sources and self._of._sources[name]._wanted["where"] is not None)
+
+    def _reader(self, frame: datafusion.DataFrame, failed: list[BaseException], close: Callable[[], None]) -> Batches:
         import pyarrow as pa
 
         # Batches may say that a column is never NULL, where the plan does not.
@@ -181,6 +201,8 @@ class _Plan:
                         yield pa.RecordBatch.from_arrays(rows.columns, schema=schema)
             except UsageError as error:
                 raise failed[0] if failed else error from None
+            finally:
+                close()
 
         rows = batches()
         return Batches(pa.RecordBatchReader.from_batches(schema, rows), rows.close)
@@ -193,6 +215,7 @@ class _Plan:
             lines = [f"{of.table}: {scan!r}" for scan in (of.check(source), of.scan(source)) if scan is not None]
         else:
             lines = [f"{name}: {self.scan(name, columns)!r}" for name, columns in self._columns().items()]
+            lines += [str(join) for join in self._keys().joins]
         return "\n".join([*lines, self._text])
 
 
@@ -235,6 +258,13 @@ def _schemas(of: Query) -> dict[str, pa.Schema]:
             _demand(table, columns, whole[table])
         found[name] = whole[table] if columns is None else pa.schema([whole[table].field(column) for column in columns])
     return found
+
+
+def _schemas_here(of: Query) -> dict[str, pa.Schema]:
+    """Those of tables that are not scanned, and are in memory."""
+    import pyarrow as pa
+
+    return {name: _plain(pa.table(table).schema) for name, table in of._others.items() if hasattr(table, "shape")}
 
 
 def _demand(table: str, columns: list[str], schema: pa.Schema) -> None:

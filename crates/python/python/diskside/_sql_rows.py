@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow
 import pyarrow.dataset
 
-from ._scan import quoted
+from ._scan import Scan, quoted
+from ._sql_keys import Nothing
 from .errors import DisksideError
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     import datafusion
 
     from ._sql import _Plan
+    from ._sql_keys import Keys
 
 #: Rows that no table has: a limit of so many does nothing, but DataFusion takes no condition below a limit. Its own way to tell a
 #: pyarrow dataset of conditions has pyarrow compute them, for which NaN is another number.
@@ -34,26 +36,40 @@ def register(context: datafusion.SessionContext, name: str, hidden: str, rows: R
 class Rows:
     """The rows of a table, as often as a query reads them."""
 
-    def __init__(self, plan: _Plan, name: str, schema: pyarrow.Schema, failed: list[BaseException]) -> None:
+    def __init__(self, plan: _Plan, keys: Keys, name: str, schema: pyarrow.Schema, failed: list[BaseException]) -> None:
         self.schema = schema
         self._plan = plan
+        self._keys = keys
         self._name = name
         self._failed = failed
 
     def batches(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
         schema = pyarrow.schema([self.schema.field(name) for name in columns])
         try:
-            scan = self._plan.scan(self._name, columns)
-            self._plan._of.scans.append(scan)
-            # A query that has enough closes this generator, and that ends the scan.
-            with scan.batches() as batches:
-                for batch in batches:
-                    rows = batch.select(columns)
-                    yield pyarrow.RecordBatch.from_arrays(rows.columns, schema=schema) if columns else rows
+            for batch in self._read(columns):
+                rows = batch.select(columns)
+                yield pyarrow.RecordBatch.from_arrays(rows.columns, schema=schema) if columns else rows
         except DisksideError as error:
             # DataFusion keeps the text alone.
             self._failed.append(error)
             raise
+
+    def _read(self, columns: list[str]) -> Iterator[pyarrow.RecordBatch]:
+        if (kept := self._keys.take(self._name, columns, self._scan)) is not None:
+            yield from kept.rows()
+            return
+        try:
+            scan = self._scan(self._name, columns)
+        except Nothing:
+            return
+        # A query that has enough closes this generator, and that ends the scan.
+        with scan.batches() as batches:
+            yield from batches
+
+    def _scan(self, name: str, columns: list[str]) -> Scan:
+        scan = self._plan.scan(name, columns, self._keys.condition(name, self._plan._schemas[name], self._scan))
+        self._plan._of.scans.append(scan)
+        return scan
 
 
 class _Dataset(pyarrow.dataset.InMemoryDataset):  # type: ignore[misc]
