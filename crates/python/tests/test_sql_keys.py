@@ -18,6 +18,7 @@ from test_sql import rows
 
 ROWS, KEYS = 60_000, 3000
 FIRST_DAY = datetime.date(1992, 1, 1)
+FIRST_HOUR = datetime.datetime(2020, 1, 1)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "d": pa.array([None if key is None else Decimal(key) / 8 for key in keys], pa.decimal128(12, 3)),
         "word": [None if key is None else f"it's {key}" for key in keys],
         "day": [None if key is None else FIRST_DAY + datetime.timedelta(key) for key in keys],
-        "at": pa.array([None if key is None else datetime.datetime(2020, 1, 1) + datetime.timedelta(hours=key) for key in keys], pa.timestamp("us")),
+        "at": pa.array([None if key is None else FIRST_HOUR + datetime.timedelta(hours=key) for key in keys], pa.timestamp("us")),
         "f": floats,
         "n": range(ROWS),
         "v": random.integers(0, 1 << 62, ROWS),
@@ -46,7 +47,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "d": pa.array([Decimal(key) / 4 for key in every], pa.decimal128(10, 2)),
         "word": [f"it's {key}" for key in every],
         "day": [FIRST_DAY + datetime.timedelta(key) for key in every],
-        "at": pa.array([datetime.datetime(2020, 1, 1) + datetime.timedelta(hours=key) for key in every], pa.timestamp("us")),
+        "at": pa.array([FIRST_HOUR + datetime.timedelta(hours=key) for key in every], pa.timestamp("us")),
         "f": [float("nan") if key == 3 else 0.0 if key == 5 else float(key) for key in every],
         "city": [f"city {key % 100}" for key in every],
         "up": pa.array([None if key % 3 == 0 else key // 10 for key in every], pa.int64()),
@@ -87,6 +88,7 @@ def in_part(query: diskside.Query) -> set[tuple[str, str]]:
 
 
 CITY = "dim.city in ('city 7', 'city 8')"
+SEVEN = "(select * from dim where city = 'city 7') dim"
 
 #: With the tables that are read by keys, and the columns that have these.
 QUERIES: list[tuple[str, set[tuple[str, str]]]] = [
@@ -94,7 +96,10 @@ QUERIES: list[tuple[str, set[tuple[str, str]]]] = [
     (f"select sum(v), count(*) from dim join fact on fact.k = dim.k where {CITY}", {("fact", "k")}),
     (f"select sum(v), count(*) from fact, dim where fact.k = dim.k and {CITY} and fact.n > 500", {("fact", "k")}),
     (f"select n, city from fact join dim using (k) where {CITY}", {("fact", "k")}),
-    (f"select city, max(fact.day), count(*) from fact join dim on fact.k = dim.k and fact.n > dim.up where {CITY} group by city", {("fact", "k")}),
+    (
+        f"select city, max(fact.day), count(*) from fact join dim on fact.k = dim.k and fact.n > dim.up where {CITY} group by city",
+        {("fact", "k")},
+    ),
     # Keys of other types, with the same values.
     (f"select sum(v), count(*) from fact join dim on fact.d = dim.d where {CITY}", {("fact", "d")}),
     (f"select sum(v), count(*) from fact join dim on fact.d = dim.k where {CITY}", {("fact", "d")}),
@@ -122,13 +127,13 @@ QUERIES: list[tuple[str, set[tuple[str, str]]]] = [
     (f"select sum(v), count(*) from fact where k not in (select k from dim where {CITY})", set()),
     (f"select sum(v), count(*) from fact where not exists (select 1 from dim where dim.k = fact.k and {CITY})", set()),
     # Outer joins: NULL takes the place of rows of the larger table, or of those of the smaller one.
-    ("select dim.k, sum(v), count(fact.n) from dim left join fact on fact.k = dim.k where dim.city = 'city 7' group by 1", {("fact", "k")}),
-    ("select dim.k, sum(v), count(fact.n) from fact right join dim on fact.k = dim.k where dim.city = 'city 7' group by 1", {("fact", "k")}),
-    ("select sum(v), count(*), count(city) from fact left join (select * from dim where city = 'city 7') dim on fact.k = dim.k", set()),
-    ("select sum(v), count(*), count(city) from fact full join (select * from dim where city = 'city 7') dim on fact.k = dim.k", set()),
+    ("select dim.k, sum(v), count(n) from dim left join fact on fact.k = dim.k where dim.city = 'city 7' group by 1", {("fact", "k")}),
+    ("select dim.k, sum(v), count(n) from fact right join dim on fact.k = dim.k where dim.city = 'city 7' group by 1", {("fact", "k")}),
+    (f"select sum(v), count(*), count(city) from fact left join {SEVEN} on fact.k = dim.k", set()),
+    (f"select sum(v), count(*), count(city) from fact full join {SEVEN} on fact.k = dim.k", set()),
     # A table that has passed another join.
     (
-        f"select sum(fact.v), count(*), count(other.n) from fact left join other on fact.n = other.n join dim on fact.k = dim.k where {CITY}",
+        f"select sum(fact.v), count(other.n) from fact left join other on fact.n = other.n join dim on fact.k = dim.k where {CITY}",
         {("fact", "k")},
     ),
     (
@@ -232,8 +237,9 @@ def test_rows_that_nobody_takes_do_not_keep_a_scan(session: diskside.Session, mo
 
 def test_tables_that_are_here_give_keys(session: diskside.Session) -> None:
     wanted = pa.table({"k": pa.array([5, 6, None, 10**9], pa.int64())})
+    text = "select count(*) as n, min(fact.k) as least from fact join mine on fact.k = mine.k"
     for table in (wanted, wanted.to_pandas(), wanted.to_batches()[0]):
-        query = session.sql("select count(*) as n, min(fact.k) as least from fact join mine on fact.k = mine.k", fact=session.scan("fact.parquet", place="device"), mine=table)
+        query = session.sql(text, fact=session.scan("fact.parquet", place="device"), mine=table)
         (found,) = query.arrow().to_pylist()
         assert found["least"] == 5
         if table is wanted:

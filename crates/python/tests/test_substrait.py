@@ -56,7 +56,10 @@ def run(session: diskside.Session, plan: bytes | str) -> tuple[pa.Table, disksid
 QUERIES = [
     ("select count(*) as c from t", "sums"),
     ("select small, count(*) as c, sum(price) as p, avg(price) as a, min(word) as w from t where n > 7 group by small", "sums"),
-    ("select sum(price * (1 - price)) as s from t where day >= date '1994-03-01' and day < date '1995-01-01' and price between -2.5 and 3", "sums"),
+    (
+        "select sum(price * (1 - price)) as s from t where day >= date '1994-03-01' and day < date '1995-01-01' and price > -2.5",
+        "sums",
+    ),
     ("select small, sum(n) as s from t group by small having sum(n) > 700000 order by s desc, small limit 3", "sums"),
     ("select distinct word, flag from t", "sums"),
     ("select n, word from t where word = 'fox' and n < 300", "(\"word\" = 'fox') and (\"n\" < 300)"),
@@ -87,8 +90,12 @@ def test_an_answer_is_that_of_the_plain_files(
     duck = duckdb.connect()
     for name in TABLES:
         duck.execute(f"create view {name} as from '{directory / name}.parquet'")
-    # The rows alone: types and floating-point means are DataFusion's.
-    assert answer.num_rows == duck.sql(query).to_arrow_table().num_rows
+    theirs = duck.sql(query).to_arrow_table()
+    if "avg(" in query or "having" in query or "limit 4" in query:
+        # A mean has other digits there, a sum of integers is a decimal, and any four rows do.
+        assert answer.num_rows == theirs.num_rows
+    else:
+        assert rows(answer, query) == rows(theirs, query)
     is_summed = [scan._wanted["aggregate"] is not None for scan in asked.scans]
     if pushed == "sums":
         assert is_summed and all(is_summed)
@@ -118,9 +125,13 @@ def call(anchor: int, *values: dict[str, Any]) -> dict[str, Any]:
 
 def whole(relation: dict[str, Any], *names: str, function: str = "lt") -> str:
     extension = {"extensionFunction": {"functionAnchor": 1, "name": function}}
-    return json.dumps({"version": {"minorNumber": 60}, "extensions": [extension], "relations": [{"root": {"input": relation, "names": names}}]})
+    root = {"root": {"input": relation, "names": names}}
+    return json.dumps({"version": {"minorNumber": 60}, "extensions": [extension], "relations": [root]})
 
 
+LAST_FIRST = {"select": {"structItems": [{"field": 1}, {}]}}
+#: The first values of the column.
+SMALL = [None, -4, -3, -2, -1, 0, 1, None, 3]
 FEW = call(1, column(1), {"literal": {"i64": "9"}})
 
 
@@ -128,12 +139,12 @@ FEW = call(1, column(1), {"literal": {"i64": "9"}})
     ("relation", "names", "wanted"),
     [
         # Columns in another order, some of them, and such that have no NULL.
-        (reading(["small", "n"], filter=FEW), ["small", "n"], [{"small": None if n % 7 == 0 else n % 11 - 5, "n": n} for n in range(9)]),
-        (reading(["small", "n"], "NULLABILITY_REQUIRED", filter=FEW), ["a", "b"], [{"a": None if n % 7 == 0 else n % 11 - 5, "b": n} for n in range(9)]),
+        (reading(["small", "n"], filter=FEW), ["small", "n"], [{"small": small, "n": n} for n, small in enumerate(SMALL)]),
+        (reading(["small", "n"], "NULLABILITY_REQUIRED", filter=FEW), ["a", "b"], [{"a": small, "b": n} for n, small in enumerate(SMALL)]),
         # A condition of the read is of all columns of its schema, and then some leave it.
         (reading(["small", "n"], filter=FEW, projection={"select": {"structItems": [{"field": 1}]}}), ["n"], [{"n": n} for n in range(9)]),
         (
-            reading(["small", "n"], filter=FEW, projection={"select": {"structItems": [{"field": 1}, {}]}}, common={"emit": {"outputMapping": [0, 0]}}),
+            reading(["small", "n"], filter=FEW, projection=LAST_FIRST, common={"emit": {"outputMapping": [0, 0]}}),
             ["n", "m"],
             [{"n": n, "m": n} for n in range(9)],
         ),
@@ -173,11 +184,17 @@ def test_tables_are_scans_and_tables(session: diskside.Session) -> None:
     [
         (whole(reading(["n"], names=["absent"]), "n"), "reads absent, and no table of that name was given; .*absent="),
         (whole(reading(["n"], names=["main", "absent"]), "n"), "reads main.absent"),
-        (whole({"read": {"baseSchema": {}, "localFiles": {"items": [{"uriFile": "/x/t.parquet"}]}}}), r"local files \(/x/t.parquet\); have it read a named"),
+        (
+            whole({"read": {"baseSchema": {}, "localFiles": {"items": [{"uriFile": "/x/t.parquet"}]}}}),
+            r"local files \(/x/t.parquet\); have it read a named",
+        ),
         (whole({"read": {"baseSchema": {}, "icebergTable": {}}}), "a source of the kind icebergTable"),
         (whole(reading(["n", "f"], filter=call(1, column(0))), "n", "f", function="lost"), "substrait: .*lost"),
         (whole(reading(["n"]), "n").replace('"i64"', '"string"'), "substrait: .*type"),
-        (whole(reading(["n"], projection={"select": {"structItems": [{"field": 7}]}}), "n"), "a column of a table that its schema does not have"),
+        (
+            whole(reading(["n"], projection={"select": {"structItems": [{"field": 7}]}}), "n"),
+            "a column of a table that its schema does not have",
+        ),
         (whole(reading(["n"], common={"emit": {"outputMapping": [-1]}}), "n"), "a column of a read that the read does not have"),
         (whole(reading(["n"]), "n").replace('["n"], "struct"', '["n", "m"], "struct"'), "names than columns"),
         (whole(reading(["n"]), "n").replace('"names": ["n"]', '"names": ["lost"]'), "t: the query reads a column 'lost'; it has n, "),
@@ -223,31 +240,46 @@ def json_of(relation: dict[str, Any]) -> str:
 def mutated(plan: bytes, chance: random.Random) -> bytes:
     """A plan that is cut off, or in which some bytes are others, gone, or there twice."""
     found = bytearray(plan)
-    for _ in range(chance.randint(1, 4)):
+    for _ in range(chance.choice([1, 1, 1, 2, 3])):
         at = chance.randrange(len(found))
-        match chance.randrange(5):
+        match chance.randrange(12):
             case 0:
                 del found[at:]
             case 1:
                 found[at] = chance.randrange(256)
             case 2:
-                found[at] ^= 1 << chance.randrange(8)
-            case 3:
                 del found[at : at + chance.randint(1, 8)]
-            case _:
+            case 3:
                 found[at:at] = found[at : at + chance.randint(1, 16)]
+            case _:
+                found[at] ^= 1 << chance.randrange(8)
         if not found:
             break
     return bytes(found)
 
 
-def theirs(directory: Path, plan: bytes, tables: dict[str, pa.Table]) -> list[str] | None:
-    """Rows of DataFusion over tables that are here; None: it refuses the plan, or cannot compute it."""
+def here(directory: Path) -> datafusion.SessionContext:
+    """DataFusion over tables in memory: of these, it gives a plan's reads no conditions."""
     context = datafusion.SessionContext(datafusion.SessionConfig().with_target_partitions(1))
-    for name, of in tables.items():
-        context.from_arrow(of, name)
+    for name in TABLES:
+        context.from_arrow(pq.read_table(directory / f"{name}.parquet"), name)
+    return context
+
+
+def has_condition(node: Any) -> bool:
+    """Whether a read has one, which DataFusion leaves out."""
+    if isinstance(node, list):
+        return any(has_condition(one) for one in node)
+    return isinstance(node, dict) and ("filter" in (node.get("read") or {}) or any(has_condition(one) for one in node.values()))
+
+
+def theirs(context: datafusion.SessionContext, plan: bytes) -> list[str] | None:
+    """Rows of DataFusion; None: it refuses the plan, or cannot compute it, or does something else than it says."""
     try:
-        frame = context.create_dataframe_from_logical_plan(Consumer.from_substrait_plan(context, Serde.deserialize_bytes(plan)))
+        message = Serde.deserialize_bytes(plan)
+        if has_condition(json.loads(message.to_json())):
+            return None
+        frame = context.create_dataframe_from_logical_plan(Consumer.from_substrait_plan(context, message))
         return sorted(str(tuple(row.values())) for row in frame.to_arrow_table().to_pylist())
     except BaseException as error:
         # A panic of it is not an Exception.
@@ -255,21 +287,19 @@ def theirs(directory: Path, plan: bytes, tables: dict[str, pa.Table]) -> list[st
         return None
 
 
-@pytest.mark.parametrize("query", [query for query, _ in QUERIES if "limit 4" not in query])
-def test_plans_that_are_not_whole_are_refused_or_computed(session: diskside.Session, directory: Path, query: str) -> None:
-    plan, chance = plan_of(directory, query), random.Random(query)
-    tables = {name: pq.read_table(directory / f"{name}.parquet") for name in TABLES}
-    computed = 0
-    for _ in range(40):
-        changed = mutated(plan, chance)
+def test_plans_that_are_not_whole_are_refused_or_computed(session: diskside.Session, directory: Path) -> None:
+    context, chance, computed, refused = here(directory), random.Random(17), 0, 0
+    for query in [query for query, _ in QUERIES if "limit 4" not in query] * 25:
+        changed = mutated(Serde.serialize_bytes(query, context), chance)
         try:
-            ours = sorted(str(tuple(row.values())) for row in run(session, changed)[0].to_pylist())
+            answer = run(session, changed)[0]
         except diskside.UsageError:
+            refused += 1
             continue
-        wanted = theirs(directory, changed, tables)
-        if wanted is not None:
+        if (wanted := theirs(context, changed)) is not None:
             computed += 1
-            assert ours == wanted, changed
+            assert sorted(str(tuple(row.values())) for row in answer.to_pylist()) == wanted, changed
+    assert computed > 20 and refused > 100, (computed, refused)
 
 
 def test_bytes_that_are_no_plan_are_refused(session: diskside.Session) -> None:

@@ -187,7 +187,8 @@ class Scan(ArrowRows):
 
     def __repr__(self) -> str:
         options = self._options | ({} if self._filter is None else {"where": self._filter})
-        given = ((name, value) for name, value in options.items() if value not in (None, []) and (name, value) != ("header", True) and name != "function")
+        usual = [("header", True), ("function", self._options["function"])]
+        given = ((name, value) for name, value in options.items() if value not in (None, []) and (name, value) not in usual)
         told = "".join(f", {name}={value!r}" for name, value in given)
         return f"<diskside.Scan of {self.name}{told}>"
 

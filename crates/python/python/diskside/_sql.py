@@ -66,7 +66,8 @@ class Query(ArrowRows):
         return _Plan(self)
 
     def __repr__(self) -> str:
-        return f"<diskside.Query {self.query!r}>"
+        shown = repr(self.query) if isinstance(self.query, str) else f"of a plan of {len(self.query)} bytes"
+        return f"<diskside.Query {shown}>"
 
 
 def _table(session: Session, name: str, table: Any) -> Any:

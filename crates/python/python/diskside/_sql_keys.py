@@ -189,7 +189,9 @@ class Nothing(Exception):
     """No row of a table is wanted."""
 
 
-def _worthwhile(found: list[Join], sources: Mapping[str, Scan], others: Mapping[str, pa.Table], has_condition: Callable[[str], bool]) -> list[Join]:
+def _worthwhile(
+    found: list[Join], sources: Mapping[str, Scan], others: Mapping[str, pa.Table], has_condition: Callable[[str], bool]
+) -> list[Join]:
     """The joins of which the table that gives keys is filtered, and the other one is clearly larger; those of the smallest tables first."""
     # One that is read in part gives fewer keys, too.
     possible = list[Join]()

@@ -94,7 +94,8 @@ class _Rewriting:
         if "virtualTable" in read:
             return {"read": read}
         if (named := read.get("namedTable")) is None:
-            raise UsageError(f"substrait: the plan reads {_source(read)}; have it read a named table, and give that, as in substrait(plan, t=\"FILE\")")
+            instead = 'have it read a named table, and give that, as in substrait(plan, t="FILE")'
+            raise UsageError(f"substrait: the plan reads {_source(read)}; {instead}")
         schema, names = read.get("baseSchema"), named.get("names", [])
         if schema is None or not names:
             raise UsageError("substrait: the plan reads a table without a name or without columns")
