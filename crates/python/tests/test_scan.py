@@ -147,7 +147,7 @@ def test_what_takes_arrow_streams_takes_a_scan(session: diskside.Session) -> Non
         ({"aggregate": "median(n)"}, "aggregate: "),
         ({"limit": -1}, "limit: -1 is below 0"),
         ({"limit": "ten"}, "limit: 'ten' is no number of rows"),
-        ({"where": 5}, "where: 5 is no text"),
+        ({"where": 5}, "where: 5 is no condition"),
         ({"columns": 5}, "columns: 5 are not names of columns"),
         ({"order": "n sideways", "limit": 1}, "order: "),
         ({"order": "n"}, "not possible"),
