@@ -66,3 +66,11 @@ def test_a_time_is_no_date(tmp_path: Path, session: diskside.Session, name: str,
             session.scan(place, "n", where="d > date '2024-01-01'", **wanted).arrow()
     (tmp_path / name).write_text(head + line.format("2024-01-01") * 3)
     assert set(session.scan(name, types="d date").arrow().column("d").to_pylist()) == {datetime.date(2024, 1, 1)}
+
+
+def test_a_file_that_was_cut_off_is_told_as_that(tmp_path: Path, session: diskside.Session) -> None:
+    pq.write_table(pa.table({"n": range(1000)}), tmp_path / "t.parquet")
+    (tmp_path / "t.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:-100])
+    for place in ("t.parquet", tmp_path / "t.parquet"):
+        with pytest.raises(diskside.IoError, match="t.parquet: it begins as a Parquet file and does not end as one: it was cut off"):
+            session.scan(place).arrow()

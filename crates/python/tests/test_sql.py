@@ -289,3 +289,18 @@ def test_what_is_no_table_is_said(session: diskside.Session, directory: Path) ->
     (directory / "damaged.parquet").write_bytes(damaged)
     with pytest.raises(diskside.DisksideError, match="damaged.parquet"):
         session.sql("select n, m from t where n % 3 <> 5", t=session.scan("damaged.parquet")).arrow()
+
+
+def test_an_interrupt_is_none_of_the_query_s_errors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while rows came was a ``UsageError``, which is a ``ValueError``: a loop that catches those did not end."""
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+        yield
+
+    import diskside._sql_rows
+
+    pq.write_table(table(10), tmp_path / "t.parquet")
+    monkeypatch.setattr(diskside._sql_rows.Rows, "_read", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        diskside.sql("select n + 1 from t", t=tmp_path / "t.parquet").arrow()

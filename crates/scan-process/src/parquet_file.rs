@@ -72,6 +72,12 @@ impl ParquetFile {
             b"PARE" => {
                 return Err(input.failure(FailureKind::Unsupported, "it is encrypted, which a scan does not read"));
             }
+            _ if input.read_metadata(0..4)?.as_ref() == b"PAR1" => {
+                return Err(damaged(
+                    input,
+                    "it begins as a Parquet file and does not end as one: it was cut off, or is still being written",
+                ));
+            }
             _ => {
                 return Err(damaged(
                     input,

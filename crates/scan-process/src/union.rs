@@ -172,9 +172,7 @@ impl Union {
         let is_time = matches!(of_table.data_type(), DataType::Timestamp(..));
         let may_wrap = is_time && matches!(field.data_type(), DataType::Timestamp(TimeUnit::Nanosecond, _));
         may_wrap.then(|| {
-            format!(
-                "times of column `{name}` are kept in nanoseconds, which do not reach as far as the table's,"
-            )
+            format!("times of column `{name}` are kept in nanoseconds, which do not reach as far as the table's,")
         })
     }
 

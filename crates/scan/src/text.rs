@@ -32,6 +32,12 @@ pub struct TextError {
 
 /// How deep parentheses may be.
 const PARENTHESES_MAX: usize = 24;
+const NO_AGGREGATE: &str = "expected sum, count, min, max or avg; `diskside.sql` in Python has others, such as median";
+/// Words that are said where a scan's condition, column or order has ended, and mean what it does not do.
+const OF_SQL: [&str; 13] = [
+    "as", "case", "cast", "escape", "exists", "extract", "ilike", "interval", "nulls", "overlaps", "regexp", "similar",
+    "when",
+];
 
 /// The condition that a text means.
 ///
@@ -172,9 +178,16 @@ impl<'a> Parser<'a> {
         // `Region Name`, or `count(*)`.
         let is_name_behind = matches!(self.peek(), Some(Token::Word(_) | Token::Symbol("(")));
         let is_name = matches!(self.at.checked_sub(1).map(|at| &self.tokens[at].1), Some(Token::Word(_)));
-        let hint = match is_name && is_name_behind {
-            true => "; a name with spaces or signs is in \"double quotes\"",
-            false => "",
+        let word = |at: Option<usize>| match at.and_then(|at| self.tokens.get(at)) {
+            Some((_, Token::Word(word))) => word.to_ascii_lowercase(),
+            _ => String::new(),
+        };
+        let of_sql =
+            [word(Some(self.at)), word(self.at.checked_sub(1))].into_iter().find(|word| OF_SQL.contains(&&word[..]));
+        let hint = match of_sql {
+            Some(word) => format!("; a scan has no {}, which `diskside.sql` in Python has", word.to_ascii_uppercase()),
+            None if is_name && is_name_behind => "; a name with spaces or signs is in \"double quotes\"".into(),
+            None => String::new(),
         };
         Err(self.wrong(format!("expected {before}, or the end{hint}")))
     }
@@ -243,15 +256,15 @@ impl<'a> Parser<'a> {
                 "min" => AggregateKind::Min,
                 "max" => AggregateKind::Max,
                 "avg" => AggregateKind::Avg,
-                _ => return Err(self.wrong("expected sum, count, min, max or avg")),
+                _ => return Err(self.wrong(NO_AGGREGATE)),
             },
-            _ => return Err(self.wrong("expected sum, count, min, max or avg")),
+            _ => return Err(self.wrong(NO_AGGREGATE)),
         };
         self.at += 1;
         self.expect("(")?;
         if self.is_word("distinct") && !self.is_followed_by(&[")"]) {
             return Err(
-                self.wrong("there is no DISTINCT: group the rows by the column, which gives one row for each value; a column of this name has double quotes")
+                self.wrong("there is no DISTINCT: group the rows by the column, which gives one row for each value, or count them by `diskside.sql` in Python; a column of this name has double quotes")
             );
         }
         let counts_rows = kind == AggregateKind::Count && self.skip(&Token::Symbol("*"));
@@ -444,7 +457,8 @@ impl<'a> Parser<'a> {
             ("false", _) => Literal::Boolean(false),
             ("null", _) => Literal::Null,
             ("date", Some(text)) => {
-                let days = moment::date(&text).ok_or_else(|| self.wrong("a date is 'YYYY-MM-DD'"))?;
+                let days =
+                    moment::date(&text).ok_or_else(|| self.wrong("a date is a day of the calendar, 'YYYY-MM-DD'"))?;
                 self.at += 1;
                 Literal::Date(days)
             }
@@ -535,6 +549,14 @@ mod tests {
         for (text, told) in [
             ("a <", "expected a value, at `the end`"),
             ("a < 1 b", "expected AND, OR, or the end, at `b`"),
+            (
+                "a ilike 'x'",
+                "expected AND, OR, or the end; a scan has no ILIKE, which `diskside.sql` in Python has, at `ilike 'x'`",
+            ),
+            (
+                "a < date '1994-01-01' - interval '1 month'",
+                "expected AND, OR, or the end; a scan has no INTERVAL, which `diskside.sql` in Python has, at `'1 month'`",
+            ),
             ("upper(a) = 'X'", "`upper` is a function: a scan computes with +, - and * alone, at `upper(a) = 'X'`"),
             ("a < --b", "expected a value, at `-b`"),
             (
@@ -543,7 +565,7 @@ mod tests {
             ),
             ("a like b", "LIKE takes a text in single quotes, at `b`"),
             ("a = 'x", "a text has no closing quote, at `'x`"),
-            ("a = date '1994-02-30'", "a date is 'YYYY-MM-DD', at `date '1994-02-30'`"),
+            ("a = date '1994-02-30'", "a date is a day of the calendar, 'YYYY-MM-DD', at `date '1994-02-30'`"),
             ("a ; b", "unknown character, at `; b`"),
             (
                 "addr.zip = '1'",
@@ -561,7 +583,7 @@ mod tests {
         let distinct = parse_aggregates("count(distinct a)").unwrap_err();
         assert!(distinct.what.starts_with("there is no DISTINCT"), "{distinct}");
         assert!(parse_aggregates("count(distinct)").is_ok());
-        assert_eq!(parse_aggregates("median(a)").unwrap_err().what, "expected sum, count, min, max or avg");
+        assert_eq!(parse_aggregates("median(a)").unwrap_err().what, NO_AGGREGATE);
     }
 
     proptest! {

@@ -49,7 +49,7 @@ class Rows:
             for batch in self._read(columns):
                 rows = batch.select(columns)
                 yield pyarrow.RecordBatch.from_arrays(rows.columns, schema=schema) if columns else rows
-        except DisksideError as error:
+        except (DisksideError, KeyboardInterrupt) as error:
             # DataFusion keeps the text alone.
             self._failed.append(error)
             raise
