@@ -1,14 +1,14 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install package demo docs test python lint llvm scan spark objects traces rocksdb guest oracle fuzz bench clean
+.PHONY: help setup install package demo docs test python lint llvm scan spark objects traces rocksdb sqlite guest oracle fuzz bench clean
 PREFIX ?= /usr/local
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: ## Install every Debian package that any of the jobs needs
-	@scripts/setup --for test --for python --for llvm --for demo --for bench --for guest --for objects --for rocksdb
+	@scripts/setup --for test --for python --for llvm --for demo --for bench --for guest --for objects --for rocksdb --for sqlite
 
 install: ## Install the command, the C library and its headers below PREFIX (/usr/local)
 	@scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
@@ -48,6 +48,9 @@ objects: ## Build what reads objects of S3 and HTTP for volumes, and test it bes
 
 rocksdb: ## Read RocksDB's tables at a server, beside RocksDB
 	@scripts/rocksdb
+
+sqlite: ## Read databases of SQLite at a server, with SQLite itself
+	@scripts/sqlite
 
 guest: ## Boot a Linux kernel under QEMU and use Diskside from it, and its target from Diskside
 	@tests/guest/run

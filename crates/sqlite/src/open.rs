@@ -37,7 +37,7 @@ pub(crate) fn open(url: &str, options: &Options) -> Result<Database, Failure> {
     let geometry = Geometry::of(&first, remote.len_bytes()).unwrap_or(Geometry::unknown(remote.len_bytes()));
     let (cache, len_bytes) = (shared_cache(&remote, options, &geometry), remote.len_bytes());
     let mut database = Reader::new(remote, geometry, len_bytes, cache, options.limits);
-    let is_plain = options.limits == Limits { around_len: 0, ahead_len: 0 };
+    let is_plain = options.limits == Limits::NONE;
     database.began_with(if is_plain { &first[..first.len().min(geometry.page_len as usize)] } else { &first });
     Ok(database)
 }
