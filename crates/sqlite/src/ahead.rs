@@ -103,6 +103,7 @@ impl Ahead {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "the expected ranges may be one")]
 mod tests {
     use super::*;
     use std::sync::Arc;

@@ -406,12 +406,12 @@ unsafe extern "C" fn full_path(_: *mut Vfs, name: *const c_char, len: c_int, out
 
 /// Functions that are those of the default VFS.
 macro_rules! as_by_default {
-    ($($name:ident($($argument:ident: $type:ty),*) -> $result:ty = $otherwise:expr;)*) => {
+    ($($name:ident($($argument:ident: $type:ty),*) $(-> $result:ty = $otherwise:expr)?;)*) => {
         $(
             /// # Safety
             /// As SQLite calls a VFS.
-            unsafe extern "C" fn $name(_: *mut Vfs, $($argument: $type),*) -> $result {
-                let Some(host) = HOST.get() else { return $otherwise };
+            unsafe extern "C" fn $name(_: *mut Vfs, $($argument: $type),*) $(-> $result)? {
+                let Some(host) = HOST.get() else { return $($otherwise)? };
                 // SAFETY: the default VFS is called as this one is.
                 unsafe { ((*host.default).$name)(host.default, $($argument),*) }
             }
@@ -421,9 +421,9 @@ macro_rules! as_by_default {
 
 as_by_default! {
     dl_open(name: *const c_char) -> *mut c_void = ptr::null_mut();
-    dl_error(len: c_int, out: *mut c_char) -> () = ();
+    dl_error(len: c_int, out: *mut c_char);
     dl_symbol(library: *mut c_void, name: *const c_char) -> *mut c_void = ptr::null_mut();
-    dl_close(library: *mut c_void) -> () = ();
+    dl_close(library: *mut c_void);
     randomness(len: c_int, out: *mut c_char) -> c_int = 0;
     sleep(microseconds: c_int) -> c_int = 0;
     current_time(out: *mut f64) -> c_int = ERROR;
