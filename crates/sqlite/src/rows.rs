@@ -9,6 +9,8 @@ use std::collections::VecDeque;
 
 /// Leaves of indexes that were read last.
 const LEAVES_MAX: usize = 3;
+/// Cells of a leaf that are looked at; a damaged one may have any number.
+const KEYS_MAX: usize = 2048;
 /// Rows that are asked for ahead at first, and at most.
 const WINDOW_MIN: usize = 4;
 const WINDOW_MAX: usize = 128;
@@ -49,7 +51,8 @@ impl Rows {
         if self.leaves.front().is_some_and(|leaf| leaf.number == number) {
             return;
         }
-        let keys = page::keys_of_rows(number, bytes, usable_len);
+        let mut keys = page::keys_of_rows(number, bytes, usable_len);
+        keys.truncate(KEYS_MAX);
         if !keys.is_empty() {
             self.leaves.retain(|leaf| leaf.number != number);
             self.leaves.truncate(LEAVES_MAX - 1);

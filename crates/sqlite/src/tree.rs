@@ -32,6 +32,8 @@ pub(crate) struct Trees {
     nodes: HashMap<u32, Node>,
     /// The parent of a page, and its index there.
     places: HashMap<u32, (u32, u32)>,
+    /// Children of all nodes: in a damaged file several may be the same page.
+    known: usize,
     /// Counts what is learnt and used.
     clock: u64,
 }
@@ -76,8 +78,9 @@ impl Trees {
             self.places.insert(*child, (number, index as u32));
         }
         let run = if number == 1 { Run { window: SCHEMA_WINDOW / 2, ..Run::default() } } else { Run::default() };
+        self.known += children.len();
         self.nodes.insert(number, Node { children, run, used });
-        if self.places.len() > KNOWN_MAX {
+        if self.known > KNOWN_MAX {
             self.forget_older_half();
         }
         true
@@ -87,7 +90,8 @@ impl Trees {
         let mut used: Vec<u64> = self.nodes.values().map(|node| node.used).collect();
         used.sort_unstable();
         let least = used[used.len() / 2];
-        self.nodes.retain(|_, node| node.used >= least);
+        self.nodes.retain(|_, node| node.used > least);
+        self.known = self.nodes.values().map(|node| node.children.len()).sum();
         self.places.retain(|_, (parent, _)| self.nodes.contains_key(parent));
     }
 
@@ -355,5 +359,10 @@ mod tests {
             trees.learn(number, &interior(4096, &(first..first + 500).collect::<Vec<_>>()));
         }
         assert!(trees.places.len() <= KNOWN_MAX && trees.nodes.contains_key(&1999), "{}", trees.places.len());
+        for number in 2000..4000 {
+            trees.learn(number, &interior(4096, &[7; 500]));
+        }
+        let children: usize = trees.nodes.values().map(|node| node.children.len()).sum();
+        assert!(children <= KNOWN_MAX && trees.nodes.contains_key(&3999), "{children}");
     }
 }
