@@ -304,3 +304,33 @@ def test_an_interrupt_is_none_of_the_query_s_errors(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(diskside._sql_rows.Rows, "_read", interrupted)
     with pytest.raises(KeyboardInterrupt):
         diskside.sql("select n + 1 from t", t=tmp_path / "t.parquet").arrow()
+
+
+@pytest.mark.parametrize("other", ["public.t", "datafusion.public.t", '"t"'])
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select * from (select count(*) c from t where n < 5 union all select count(*) from {}) order by c",
+        "select count(*), sum(t.n) from t where t.n < 7 and t.n > (select avg(n) - 1999 from {})",
+        "select a.n, b.n from (select * from t where n < 3) a left join {} b on a.n = b.n + 3990 order by 1, 2",
+    ],
+)
+def test_a_table_is_the_same_by_any_of_its_names(tmp_path: Path, query: str, other: str) -> None:
+    """The condition of what was called ``t`` was the one of ``public.t``, too, of which rows were missing then."""
+    pq.write_table(table(), tmp_path / "t.parquet")
+    context = datafusion.SessionContext()
+    context.register_parquet("t", str(tmp_path / "t.parquet"))
+    wanted = context.sql(query.format(other)).to_pylist()
+    assert diskside.sql(query.format(other), t=tmp_path / "t.parquet").arrow().to_pylist() == wanted
+
+
+@pytest.mark.parametrize("name", ["r", "t"])
+def test_what_a_recursive_query_found_is_no_table(tmp_path: Path, name: str) -> None:
+    """A table of its name was taken for it, so rows were missing that a later round would have found."""
+    # So large that it is read by keys of others.
+    rows = {"k": range(100_000), "n": range(1, 100_001), "x": numpy.random.default_rng(1).random(100_000)}
+    pq.write_table(pa.table(rows), tmp_path / "b.parquet")
+    pq.write_table(table(), tmp_path / "t.parquet")
+    query = f"with recursive {name} as (select 0 as n, 0 as c union all select b.n, c + 1 from {name} join b on b.k = {name}.n and b.k < 30) select count(*), max(c) from {name}"
+    tables = {"b": tmp_path / "b.parquet", "r": pa.table({"n": [1, 2]}), "t": tmp_path / "t.parquet"}
+    assert diskside.sql(query, **tables).arrow().to_pylist() == [{"count(*)": 31, f"max({name}.c)": 30}]
