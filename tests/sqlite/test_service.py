@@ -124,6 +124,14 @@ class Service(unittest.TestCase):
         self.assertGreater((self.lab.directory / "t.db-journal").stat().st_size, 0)
         self.assertEqual(self.open().execute("SELECT x FROM t WHERE id = 1").fetchone(), ("c",))
 
+    def test_a_symbolic_link_is_refused(self):
+        """SQLite keeps journals beside what it leads to: rows of a transaction that went on were read by its name."""
+        self.table()
+        (self.lab.directory / "link.db").symlink_to("t.db")
+        self.assertIn("it is a symbolic link", self.refused("link.db"))
+        (self.lab.directory / "linked").symlink_to(".")
+        self.assertEqual(self.open("linked/t.db").execute("SELECT count(*) > 0 FROM t").fetchone(), (1,))
+
     def test_nothing_is_written_but_temporary_tables(self):
         self.table()
         connection = self.open()

@@ -20,6 +20,9 @@ pub(crate) trait Source {
 
     fn is_done(&self, read: &Self::Read) -> bool;
 
+    /// The bytes of a read that is done; `None`: it failed. Never waits.
+    fn taken(&self, read: Self::Read) -> Option<Vec<u8>>;
+
     /// Waits for all bytes of the range.
     fn finish(&mut self, read: Self::Read) -> Result<Vec<u8>, Self::Error>;
 }
@@ -168,7 +171,7 @@ impl<S: Source> Reader<S> {
     fn land(&mut self) {
         let source = &mut self.source;
         for flight in self.flights.extract_if(.., |flight| source.is_done(&flight.read)).collect::<Vec<_>>() {
-            if let Ok(bytes) = source.finish(flight.read) {
+            if let Some(bytes) = source.taken(flight.read) {
                 keep(&self.cache, &self.geometry, &flight.pages, &bytes);
             }
         }
@@ -176,19 +179,17 @@ impl<S: Source> Reader<S> {
 
     fn wait_for(&mut self, number: u32) -> Result<Arc<[u8]>, S::Error> {
         self.statistics.waits += 1;
-        let pages = match self.flights.iter().position(|flight| flight.pages.contains(&number)) {
-            Some(at) => {
-                let flight = self.flights.swap_remove(at);
-                let bytes = self.source.finish(flight.read)?;
-                keep(&self.cache, &self.geometry, &flight.pages, &bytes);
-                return Ok(piece(&self.geometry, &flight.pages, number, &bytes).into());
-            }
+        let Flight { pages, read } = match self.flights.iter().position(|flight| flight.pages.contains(&number)) {
+            Some(at) => self.flights.swap_remove(at),
             // It was there when it was looked for, and has been evicted since.
-            None => number..number + 1,
+            None => {
+                self.statistics.requests += 1;
+                let pages = number..number + 1;
+                Flight { read: self.source.begin(self.bytes_of(&pages)), pages }
+            }
         };
-        self.statistics.requests += 1;
-        let read = self.source.begin(self.bytes_of(&pages));
-        let bytes = self.source.finish(read)?;
+        // Each of the others would be waited for as long, one after the other.
+        let bytes = self.source.finish(read).inspect_err(|_| self.flights.clear())?;
         keep(&self.cache, &self.geometry, &pages, &bytes);
         Ok(piece(&self.geometry, &pages, number, &bytes).into())
     }
@@ -223,6 +224,8 @@ mod tests {
         is_eager: bool,
         /// Reads from this byte on fail.
         fails_from: u64,
+        /// Reads that were waited for.
+        waits: u32,
     }
 
     impl Source for Memory {
@@ -238,7 +241,12 @@ mod tests {
             self.is_eager
         }
 
+        fn taken(&self, read: Range<u64>) -> Option<Vec<u8>> {
+            (read.end <= self.fails_from).then(|| self.bytes[read.start as usize..read.end as usize].to_vec())
+        }
+
         fn finish(&mut self, read: Range<u64>) -> Result<Vec<u8>, String> {
+            self.waits += 1;
             if read.end > self.fails_from {
                 return Err(format!("{read:?} failed"));
             }
@@ -249,7 +257,7 @@ mod tests {
     fn reader(bytes: Vec<u8>, limits: Limits, is_eager: bool, cache_len: usize) -> Reader<Memory> {
         let geometry = Geometry { page_len: 512, usable_len: 512, pages: bytes.len().div_ceil(512) as u32 };
         let (len, cache) = (bytes.len() as u64, Arc::new(PageCache::new(cache_len)));
-        Reader::new(Memory { bytes, is_eager, fails_from: u64::MAX }, geometry, len, cache, limits)
+        Reader::new(Memory { bytes, is_eager, fails_from: u64::MAX, waits: 0 }, geometry, len, cache, limits)
     }
 
     /// Random pages, of which many look like those of trees that lead anywhere.
@@ -342,6 +350,23 @@ mod tests {
         assert!(failed.is_some_and(|page| (345..=601).contains(page)), "{failed:?}");
         reader.source().fails_from = u64::MAX;
         reader.read_at(700 * 512, &mut [0; 512]).expect("it can be read again");
+    }
+
+    /// Each read ahead of a server that stood still was waited for as long as the first one: minutes, for one that is lost after seconds.
+    #[test]
+    fn reads_ahead_of_one_that_failed_are_not_waited_for() {
+        let (file, order) = table();
+        let mut reader = reader(file, Limits::default(), false, 1 << 20);
+        let mut pages = order.iter().map(|page| u64::from(*page - 1) * 512);
+        while reader.flights.len() < 2 {
+            let offset = pages.next().expect("several are on their way");
+            reader.read_at(offset, &mut [0; 512]).expect("it is read");
+        }
+        (reader.source().fails_from, reader.source().waits) = (0, 0);
+        while reader.read_at(pages.next().expect("not all pages are there"), &mut [0; 512]).is_ok() {}
+        assert_eq!((reader.source().waits, reader.flights.len()), (1, 0));
+        reader.land();
+        assert_eq!(reader.source().waits, 1);
     }
 
     #[test]

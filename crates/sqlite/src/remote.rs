@@ -15,6 +15,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const CHANGED: &str = "the database changed since it was opened; open it again";
+/// Linux' ELOOP.
+const ELOOP: i32 = 40;
 /// Linux' ESTALE: the server has forgotten the handle.
 const ESTALE: i32 = 116;
 /// How often the file is opened again for one read.
@@ -107,7 +109,14 @@ impl Remote {
 
 fn open(session: &Session, url: &ExportUrl, name: &str) -> Result<RemoteFile, Failure> {
     let files = session.files(url).map_err(|error| Failure::of(name, &error))?;
-    files.open(&url.path, FileFlags::READ).map_err(|error| Failure::of(name, &error))
+    files.open(&url.path, FileFlags::READ | FileFlags::NO_FOLLOW).map_err(|error| match error.errno() {
+        // SQLite keeps journals beside what a link leads to, which only the server can follow.
+        Some(ELOOP) => Failure::of(
+            name,
+            &"it is a symbolic link, beside which there is no journal: name the file that it leads to",
+        ),
+        _ => Failure::of(name, &error),
+    })
 }
 
 impl Source for Remote {
@@ -121,6 +130,12 @@ impl Source for Remote {
 
     fn is_done(&self, read: &Asked) -> bool {
         read.answer.is_done()
+    }
+
+    fn taken(&self, read: Asked) -> Option<Vec<u8>> {
+        let outcome = block_on(read.answer).ok()?;
+        let is_whole = outcome.result.len() as u64 == read.range.end - read.range.start;
+        (outcome.trailer.generation == self.version && is_whole).then_some(outcome.result)
     }
 
     fn finish(&mut self, read: Asked) -> Result<Vec<u8>, Failure> {
