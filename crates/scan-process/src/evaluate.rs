@@ -2,6 +2,7 @@
 
 use crate::condition::{Condition, Test, TextTest, holds};
 use crate::contains::contains;
+use crate::packed::packed;
 use crate::range::{Conjunct, conjuncts};
 use crate::value::{Digits, Overflow, Rows, with_exact};
 use arrow_array::cast::AsArray as _;
@@ -215,15 +216,14 @@ impl Bits {
 }
 
 fn compare<T: Copy + PartialOrd>(values: &[T], how: Comparison, with: T) -> BooleanBuffer {
-    let len = values.len();
     // One loop for each: they are vectorised.
     match how {
-        Comparison::Equal => BooleanBuffer::collect_bool(len, |row| values[row] == with),
-        Comparison::NotEqual => BooleanBuffer::collect_bool(len, |row| values[row] != with),
-        Comparison::Less => BooleanBuffer::collect_bool(len, |row| values[row] < with),
-        Comparison::LessOrEqual => BooleanBuffer::collect_bool(len, |row| values[row] <= with),
-        Comparison::Greater => BooleanBuffer::collect_bool(len, |row| values[row] > with),
-        Comparison::GreaterOrEqual => BooleanBuffer::collect_bool(len, |row| values[row] >= with),
+        Comparison::Equal => packed(values, |value| value == with),
+        Comparison::NotEqual => packed(values, |value| value != with),
+        Comparison::Less => packed(values, |value| value < with),
+        Comparison::LessOrEqual => packed(values, |value| value <= with),
+        Comparison::Greater => packed(values, |value| value > with),
+        Comparison::GreaterOrEqual => packed(values, |value| value >= with),
     }
 }
 

@@ -34,6 +34,7 @@ mod lines;
 mod merge;
 mod mismatch;
 mod outcome;
+mod packed;
 mod pages;
 mod panics;
 mod parquet_file;

@@ -1,6 +1,7 @@
 //! Two bounds of a column, looked at in one pass over its values.
 
 use crate::condition::{Condition, Test};
+use crate::packed::packed;
 use crate::value::with_exact;
 use arrow_array::{Array as _, ArrayRef};
 use arrow_buffer::BooleanBuffer;
@@ -73,14 +74,9 @@ impl Range {
     fn within<T: Copy + Ord + TryFrom<i128> + Into<i128>>(&self, values: &[T]) -> BooleanBuffer {
         match (T::try_from(self.first), T::try_from(self.last)) {
             // Without a jump: the loop is vectorised.
-            (Ok(first), Ok(last)) => {
-                BooleanBuffer::collect_bool(values.len(), |row| (first <= values[row]) & (values[row] <= last))
-            }
+            (Ok(first), Ok(last)) => packed(values, |value| (first <= value) & (value <= last)),
             // A bound that no value of the type reaches.
-            _ => BooleanBuffer::collect_bool(values.len(), |row| {
-                let value = values[row].into();
-                self.first <= value && value <= self.last
-            }),
+            _ => packed(values, |value| (self.first..=self.last).contains(&value.into())),
         }
     }
 }
