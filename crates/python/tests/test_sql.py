@@ -334,3 +334,25 @@ def test_what_a_recursive_query_found_is_no_table(tmp_path: Path, name: str) -> 
     query = f"with recursive {name} as (select 0 as n, 0 as c union all select b.n, c + 1 from {name} join b on b.k = {name}.n and b.k < 30) select count(*), max(c) from {name}"
     tables = {"b": tmp_path / "b.parquet", "r": pa.table({"n": [1, 2]}), "t": tmp_path / "t.parquet"}
     assert diskside.sql(query, **tables).arrow().to_pylist() == [{"count(*)": 31, f"max({name}.c)": 30}]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "select cast(0 as real) x from t where n = 1 union all select f from t where n < 9 order by 1",
+        "select case when n < 5 then cast(n as real) else n / 3.0 end x from t where n < 9 order by 1",
+        "select max(x) m from (select cast(0 as real) x from t union all select n / 3.0e0 from t)",
+        "select day x from t where n = 1 union all select at from t where n < 4 order by 1",
+        "select small x from t where n < 3 union all select n * 3000000000 from t where n < 3 order by 1",
+        "select cast(n as tinyint) x from t where n < 0 union all select n from t where n < 300 order by 1",
+    ],
+)
+def test_a_column_has_the_type_of_all_its_parts(tmp_path: Path, query: str) -> None:
+    """It had that of the first part: numbers were rounded, times became days, and large numbers were an error."""
+    pq.write_table(table(), tmp_path / "t.parquet")
+    context = datafusion.SessionContext()
+    context.register_parquet("t", str(tmp_path / "t.parquet"))
+    wanted = context.sql(query).to_arrow_table()
+    found = diskside.sql(query, t=tmp_path / "t.parquet").arrow()
+    assert found.schema.types == wanted.schema.types
+    assert str(found.to_pylist()) == str(wanted.to_pylist())

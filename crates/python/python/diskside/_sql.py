@@ -131,7 +131,7 @@ class _Plan:
         context, failed, keys = _context(self._of), list[BaseException](), self._keys()
         for at, name in enumerate(self._of._sources):
             register(context, name, f"{name} {at}", Rows(self, keys, name, self._schemas[name], failed))
-        return self._reader(self._of._asked.frame(context), failed, keys.close)
+        return self._reader(context, self._of._asked.frame(context), failed, keys.close)
 
     def _summed(self, plan: Aggregates) -> Batches:
         source = self._of._sources[plan.table]
@@ -143,7 +143,8 @@ class _Plan:
             raise NotPushed("NaN")
         sums = plan.table_of(found)
         try:
-            return self._reader(plan.finished(sums, _session()), [], lambda: None)
+            context = _session()
+            return self._reader(context, plan.finished(sums, context), [], lambda: None)
         # A step that does not bind to the sums alone.
         except BaseException as error:
             if not is_failure(error):
@@ -188,11 +189,14 @@ class _Plan:
     def _is_filtered(self, name: str) -> bool:
         return name in self._pushed or (name in self._of._sources and self._of._sources[name]._wanted["where"] is not None)
 
-    def _reader(self, frame: datafusion.DataFrame, failed: list[BaseException], close: Callable[[], None]) -> Batches:
+    def _reader(
+        self, context: datafusion.SessionContext, frame: datafusion.DataFrame, failed: list[BaseException], close: Callable[[], None]
+    ) -> Batches:
         import pyarrow as pa
 
-        # Batches may say that a column is never NULL, where the plan does not.
-        schema = _plain(frame.schema())
+        # Types of unions and of `case` are known once the plan is analysed: before, a column has the type of the first part. Batches may
+        # say that a column is never NULL, where the plan does not.
+        schema = _plain(context.create_dataframe_from_logical_plan(frame.optimized_logical_plan()).schema())
 
         def batches() -> Generator[pa.RecordBatch]:
             try:
