@@ -111,25 +111,10 @@ fn guessed(first: u32, count: u32) -> Vec<u32> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tree::tests::Memory;
     use super::page::tests::leaf;
     use super::*;
-    use std::collections::{HashMap, HashSet};
-    use std::sync::Arc;
-
-    struct Memory {
-        pages: HashMap<u32, Vec<u8>>,
-        asked: HashSet<u32>,
-    }
-
-    impl Pages for Memory {
-        fn get(&self, page: u32) -> Option<Arc<[u8]>> {
-            self.asked.contains(&page).then(|| self.pages.get(&page).cloned().unwrap_or(vec![0; 512]).into())
-        }
-
-        fn is_held(&self, page: u32) -> bool {
-            self.asked.contains(&page)
-        }
-    }
+    use std::collections::HashMap;
 
     impl Memory {
         /// A leaf, 2, with these values; each value is on the pages that its list names.
@@ -141,7 +126,7 @@ mod tests {
                     pages.insert(*page, [&next.to_be_bytes()[..], &[0; 508]].concat());
                 }
             }
-            Self { pages, asked: HashSet::new() }
+            Self::with_ends(pages)
         }
 
         fn trips(&mut self, order: impl IntoIterator<Item = u32>) -> usize {

@@ -129,32 +129,17 @@ impl Rows {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tree::tests::Memory;
     use super::page::tests::{index_leaf, keyed_interior};
     use super::*;
     use std::collections::{HashMap, HashSet};
-    use std::sync::Arc;
-
-    struct Memory {
-        pages: HashMap<u32, Vec<u8>>,
-        asked: HashSet<u32>,
-    }
-
-    impl Pages for Memory {
-        fn get(&self, page: u32) -> Option<Arc<[u8]>> {
-            self.asked.contains(&page).then(|| self.pages.get(&page).cloned().unwrap_or(vec![13; 512]).into())
-        }
-
-        fn is_held(&self, page: u32) -> bool {
-            self.asked.contains(&page)
-        }
-    }
 
     /// A table, 2, with ten rows on each of its leaves 100 to 199; an index's leaf, 3, that names 60 rows in another order.
     fn world() -> (Memory, Vec<i64>) {
         let keys: Vec<i64> = (0..60).map(|at| at * 379 % 1000).collect();
         let children: Vec<(i64, u32)> = (0..100).map(|leaf| (i64::from(leaf) * 10 + 9, 100 + leaf)).collect();
         let pages = HashMap::from([(2, keyed_interior(4096, &children)), (3, index_leaf(4096, &keys))]);
-        (Memory { pages, asked: HashSet::new() }, keys)
+        (Memory::with_leaves(pages), keys)
     }
 
     fn trips(memory: &mut Memory, order: impl IntoIterator<Item = u32>) -> usize {

@@ -249,20 +249,35 @@ impl Trees {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::page::tests::interior;
     use super::*;
     use std::collections::HashSet;
 
-    #[derive(Default)]
-    struct Memory {
-        pages: HashMap<u32, Vec<u8>>,
-        asked: HashSet<u32>,
+    /// A file of pages of which one has those that were asked for.
+    pub(crate) struct Memory {
+        pub(crate) pages: HashMap<u32, Vec<u8>>,
+        pub(crate) asked: HashSet<u32>,
+        /// Every byte of the pages that are not listed.
+        others: u8,
+    }
+
+    impl Memory {
+        /// All other pages are leaves of tables.
+        pub(crate) fn with_leaves(pages: HashMap<u32, Vec<u8>>) -> Self {
+            Self { pages, asked: HashSet::new(), others: 13 }
+        }
+
+        /// All other pages are empty, and the last ones of their chains.
+        pub(crate) fn with_ends(pages: HashMap<u32, Vec<u8>>) -> Self {
+            Self { pages, asked: HashSet::new(), others: 0 }
+        }
     }
 
     impl Pages for Memory {
         fn get(&self, page: u32) -> Option<Arc<[u8]>> {
-            self.asked.contains(&page).then(|| self.pages.get(&page).cloned().unwrap_or(vec![13; 512]).into())
+            let bytes = || self.pages.get(&page).cloned().unwrap_or(vec![self.others; 512]).into();
+            self.asked.contains(&page).then(bytes)
         }
 
         fn is_held(&self, page: u32) -> bool {
@@ -287,7 +302,7 @@ mod tests {
 
     /// A root, 2, with interior pages 10 to 19 that have 100 leaves each, from 1000 on.
     fn tall() -> Memory {
-        let mut memory = Memory::default();
+        let mut memory = Memory::with_leaves(HashMap::new());
         memory.pages.insert(2, interior(4096, &(10..20).collect::<Vec<_>>()));
         for index in 0..10 {
             let leaves: Vec<u32> = (0..100).map(|leaf| 1000 + 100 * index + leaf).collect();
@@ -325,7 +340,7 @@ mod tests {
 
     #[test]
     fn the_schema_is_asked_for_at_once() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::with_leaves(HashMap::new());
         let mut root = vec![0; page::HEADER_LEN];
         root.extend(interior(4096, &(2..40).collect::<Vec<_>>()));
         // The cells of page 1 are counted from its beginning, where the file's header is.
@@ -340,7 +355,7 @@ mod tests {
 
     #[test]
     fn cycles_end() {
-        let mut memory = Memory::default();
+        let mut memory = Memory::with_leaves(HashMap::new());
         memory.pages.insert(2, interior(512, &[2, 3, 2, 3]));
         memory.pages.insert(3, interior(512, &[3, 2, 3, 2]));
         memory.asked.extend([2, 3]);
