@@ -125,6 +125,14 @@ enum Command {
 fn main() -> ExitCode {
     // Without /dev it stays as the standard library has it.
     let _ = diskside_sys::standard::fail_where_closed();
+    let missing = diskside_sys::processor::missing_instructions();
+    if !missing.is_empty() {
+        say(&format!(
+            "diskside: this processor lacks {}: build diskside from its source with RUSTFLAGS=-Ctarget-cpu=native",
+            missing.join(", ")
+        ));
+        return ExitCode::from(Failure::Environment(String::new()).exit_code());
+    }
     let result = match Cli::try_parse() {
         Ok(cli) => {
             log_to_stderr();

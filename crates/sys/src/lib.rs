@@ -11,6 +11,7 @@
 //! | [`descriptor`] | a descriptor once more, by its number (`F_DUPFD_CLOEXEC`) | `fcntl(2)` |
 //! | [`socket`] | how much a TCP socket takes before it can send it (`TCP_NOTSENT_LOWAT`) | `tcp(7)` |
 //! | [`standard`] | standard input and output that were closed | `fcntl(2)` |
+//! | [`processor`] | instructions that this processor lacks (`CPUID`) | Intel's manual, volume 2A |
 //! | [`schedule`] | a thread's scheduling policy and priority (`sched_setscheduler`) | `sched(7)` |
 //!
 //! The interface is safe: descriptors are borrowed for the call, and what the kernel writes goes to memory that the
@@ -23,6 +24,7 @@ pub mod extent;
 pub mod lease;
 pub mod lock;
 pub mod loopdev;
+pub mod processor;
 pub mod schedule;
 pub mod socket;
 pub mod standard;
