@@ -228,6 +228,13 @@ def test_an_order_of_the_first_rows_is_of_these_alone(session: diskside.Session,
     assert asked.arrow()["n"].to_pylist() == wanted
 
 
+def test_a_scan_as_a_table_says_why_it_fails(session: diskside.Session) -> None:
+    """DataFusion read it, and its own error, `External error`, was what came out."""
+    ordered = session.scan("t.parquet", order="n", limit=70_000)
+    with pytest.raises(diskside.UsageError, match="65,?536"):
+        session.sql("select count(*) from x", x=ordered).arrow()
+
+
 def test_tables_are_files_scans_and_tables(session: diskside.Session, directory: Path) -> None:
     (directory / "prices.txt").write_text("fox;0010;2.50\nhen;0020;10.00\nowl;;0.25\n")
     prices = session.scan("prices.txt", header=False, delimiter=";", types="column1 text, column2 decimal(15, 2)", where="column0 <> 'hen'")

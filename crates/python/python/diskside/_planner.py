@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .errors import DisksideError, UsageError
 
@@ -12,6 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
     import datafusion
+
+#: DataFusion's own catalogue and schema, in which all tables are.
+_QUALIFIED = re.compile(r"^(?:datafusion\.)?public\.")
 
 
 class Read(NamedTuple):
@@ -93,3 +97,14 @@ def perhaps() -> Iterator[None]:
     except BaseException as error:
         if not is_failure(error):
             raise
+
+
+def tables_of(plan: Any) -> list[str]:
+    """The tables that are scanned, as often as they are; those within expressions, too, which plans do not show otherwise.
+
+    A table is the same by any of its names. A recursive query reads again and again what it has found, which is shown as a table, and not
+    by which name: there all tables count once more, so that none is taken for one that is read once.
+    """
+    shown = plan.display_indent()
+    names = [_QUALIFIED.sub("", name) for name in re.findall(r"^ *TableScan: (.*?)(?: projection=.*)?$", shown, re.MULTILINE)]
+    return names * 2 if re.search(r"^ *RecursiveQuery: ", shown, re.MULTILINE) else names

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 from ._arrow_rows import ArrowRows
 from ._batches import Batches
 from ._condition import NotPushed, all_of, cheapest
-from ._planner import is_failure, perhaps, said_by
+from ._planner import is_failure, perhaps, said_by, tables_of
 from ._scan import Scan, quoted
 from ._sql_aggregate import Aggregates, aggregates
 from ._sql_expression import condition, conjuncts
-from ._sql_first import First, first, tables_of
+from ._sql_first import First, first
 from ._sql_joins import Join, joins
 from ._sql_keys import Keys
 from .errors import ChangedError, DisksideError, UsageError
@@ -238,7 +238,9 @@ def _context(of: Query) -> datafusion.SessionContext:
     import pyarrow as pa
 
     context = _session()
-    for name, table in of._others.items():
+    for name, given in of._others.items():
+        # Read here, a scan that fails says why as it does elsewhere.
+        table = given.arrow() if isinstance(given, Scan) else given
         columns = of._reads[name].columns
         if columns is not None:
             rows = pa.table(table)

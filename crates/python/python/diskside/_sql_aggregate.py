@@ -6,9 +6,10 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._condition import NotPushed, all_of
+from ._planner import tables_of
 from ._scan import quoted
 from ._sql_expression import Condition, Numbers, condition, conjuncts, has_order, origin, renamed
-from ._sql_first import limits, tables_of
+from ._sql_first import limits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

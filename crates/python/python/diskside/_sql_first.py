@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ._condition import NotPushed
+from ._planner import tables_of
 from ._scan import quoted
 from ._sql_expression import condition, conjuncts, has_order, renamed
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
 #: Rows that a scan keeps in an order, at most.
 _ORDERED_MAX = 1 << 16
-#: DataFusion's own catalogue and schema, in which all tables are.
-_QUALIFIED = re.compile(r"^(?:datafusion\.)?public\.")
 
 
 class First(NamedTuple):
@@ -103,14 +101,3 @@ def limits(node: Any) -> tuple[int, int | None]:
     if any(one is not None and type(one) is not int for one in numbers):
         raise NotPushed("a limit that is computed")
     return numbers[0] or 0, numbers[1]
-
-
-def tables_of(plan: Any) -> list[str]:
-    """The tables that are scanned, as often as they are; those within expressions, too, which plans do not show otherwise.
-
-    A table is the same by any of its names. A recursive query reads again and again what it has found, which is shown as a table, and not
-    by which name: there all tables count once more, so that none is taken for one that is read once.
-    """
-    shown = plan.display_indent()
-    names = [_QUALIFIED.sub("", name) for name in re.findall(r"^ *TableScan: (.*?)(?: projection=.*)?$", shown, re.MULTILINE)]
-    return names * 2 if re.search(r"^ *RecursiveQuery: ", shown, re.MULTILINE) else names

@@ -23,8 +23,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ._planner import tables_of
 from ._sql_expression import has_order, renamed
-from ._sql_first import tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
