@@ -6,6 +6,7 @@ pyarrow has datasets, and one for `session.scan` has what makes scans. Each give
 
 import datetime
 import decimal
+import re
 from typing import NamedTuple
 
 import tpch
@@ -303,3 +304,8 @@ QUERIES = {
     # q6 over text.
     "csv": Query(["lineitem"], SQL["q6"], polars_q6, pyarrow_q6, scan_q6(csv=True)),
 }
+#: Those that are run if no others are asked for.
+USUAL = list(QUERIES)
+#: All of TPC-H: the others are in SQL alone.
+TPCH = list(SQL)
+QUERIES |= {name: Query([of for of in tpch.TABLES if re.search(rf"\b{of}\b", SQL[name])], SQL[name]) for name in TPCH if name not in QUERIES}

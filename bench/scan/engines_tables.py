@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+import tpch
 
 #: Scale factor of TPC-H and the Star Schema Benchmark, and rows of the wide table.
 SIZES = {"full": ("1", 1_000_000), "quick": ("0.3", 300_000), "smoke": ("0.01", 6_000)}
-TPCH = ["customer", "lineitem", "orders", "part"]
 ROW_GROUP = 122_880
 NATIONS = (
     "ALGERIA,ARGENTINA,BRAZIL,CANADA,EGYPT,ETHIOPIA,FRANCE,GERMANY,INDIA,INDONESIA,IRAN,IRAQ,JAPAN,JORDAN,KENYA,MOROCCO,MOZAMBIQUE,"
@@ -29,10 +29,10 @@ WORDS = (
 def write(directory, size, tpchgen):
     """All tables into a directory."""
     scale, rows = SIZES[size]
-    for kind, tables in [("parquet", TPCH), ("csv", ["lineitem"])]:
+    for kind, tables in [("parquet", tpch.TABLES), ("csv", ["lineitem"])]:
         command = [tpchgen, kind, "--scale-factor", scale, "--tables", ",".join(tables), "--output-dir", directory]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    tables = {name: plain(pq.read_table(directory / f"{name}.parquet")) for name in TPCH}
+    tables = {name: plain(pq.read_table(directory / f"{name}.parquet")) for name in tpch.TABLES}
     tables |= star(float(scale)) | {"hits": hits(rows)}
     for name, table in tables.items():
         pq.write_table(table, directory / f"{name}.parquet", row_group_size=ROW_GROUP, compression="snappy")
