@@ -315,6 +315,25 @@ def test_who_has_enough_ends_the_scan(session: diskside.Session, path: Path) -> 
         _ = scan.report
 
 
+def test_engines_that_have_enough_end_their_scans(session: diskside.Session, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `limit` of an engine ends what the server does, without the file being read to its end."""
+    rows = numpy.random.default_rng(2).integers(0, 1 << 62, 4_000_000)
+    pq.write_table(pa.table({"n": rows}), path.with_name("long.parquet"), row_group_size=50_000, compression="none", use_dictionary=False)
+    begun = []
+    native = diskside._scan.Scan._begin
+    monkeypatch.setattr(diskside._scan.Scan, "_begin", lambda scan, **instead: begun.append(native(scan, **instead)) or begun[-1])
+    dataset = diskside.pyarrow.dataset("long.parquet", session=session, place="device")
+    frame = diskside.polars.scan_parquet("long.parquet", session=session, place="device")
+    with duckdb.connect() as connection:
+        connection.register("long", dataset)
+        assert len(connection.sql("select n from long limit 5").fetchall()) == 5
+    assert dataset.head(5).num_rows == 5
+    assert len(frame.head(5).collect()) == 5
+    assert len(diskside.sql("select n from long limit 5", long=session.scan("long.parquet", place="device")).arrow()) == 5
+    assert len(begun) >= 4
+    assert all(scan.next() is None for scan in begun)
+
+
 def test_scans_that_were_closed_leave_room_for_others(path: Path) -> None:
     """Readers that were closed, and still had a name, kept their scans: these stood still at the server with all memory of their host, and
     the fourth scan did not begin."""

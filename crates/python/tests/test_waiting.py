@@ -193,6 +193,42 @@ os._exit(0)
     assert (done.stdout, done.stderr) == ("interrupted at once\n" * 8, "")
 
 
+def test_ctrl_c_ends_scans_at_a_server_that_stands_still(tmp_path):
+    """By the faces that wait in Python's main thread; DuckDB and Polars wait in threads of their own."""
+    program = f"""
+import diskside, diskside.pyarrow, os, pyarrow, pyarrow.parquet, signal, subprocess, sys, threading, time
+rows = pyarrow.table({{"n": range(1_000_000)}})
+pyarrow.parquet.write_table(rows, {str(tmp_path / "t.parquet")!r}, row_group_size=100_000, compression="none", use_dictionary=False)
+serve = "import diskside, sys; s = diskside.serve({str(tmp_path)!r}, listen='127.0.0.1:0'); print(s.address, flush=True); sys.stdin.read()"
+server = subprocess.Popen([sys.executable, "-c", serve], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+session = diskside.connect(f"diskside://{{server.stdout.readline().strip()}}/data")
+waits = []
+for place in ["device", "host"]:
+    scan = session.scan("t.parquet", place=place)
+    dataset = diskside.pyarrow.dataset("t.parquet", session=session, place=place)
+    waits += [
+        scan.arrow,
+        session.sql("select n from t where n * n % 7 = 3", t=scan).arrow,
+        session.sql("select sum(n % 2) from t", t=scan).arrow,
+        lambda dataset=dataset: dataset.to_table(),
+    ]
+for wait in waits:
+    wait()
+server.send_signal(signal.SIGSTOP)
+for wait in waits:
+    began = time.monotonic()
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        wait()
+    except KeyboardInterrupt:
+        print("interrupted", "at once" if time.monotonic() - began < 4 else time.monotonic() - began, flush=True)
+server.kill()
+os._exit(0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE)
+    assert (done.stdout, done.stderr) == ("interrupted at once\n" * 8, "")
+
+
 def test_threads_share_a_session(session):
     with ThreadPoolExecutor(8) as pool:
         sums = pool.map(lambda _: session.run("stats64", "n.u64").sum, range(32))
