@@ -6,6 +6,7 @@ use std::fs::FileType;
 use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
 /// Files of one search: more would be too many for one command.
@@ -34,7 +35,7 @@ pub enum FindError {
     TooMany,
 }
 
-/// The files below a directory, hidden ones too, without symbolic links.
+/// The files below a directory, hidden ones too, without symbolic links, pipes and sockets.
 ///
 /// # Errors
 /// See [`FindError`].
@@ -110,7 +111,11 @@ impl Tree for Here<'_> {
         };
         for entry in entries {
             let entry = entry.map_err(failed)?;
-            each(entry.file_name().as_bytes(), kind(entry.file_type().map_err(failed)?));
+            let found = entry.file_type().map_err(failed)?;
+            // No data lies in them: a pipe that nobody writes to would be waited for.
+            if !(found.is_fifo() || found.is_socket() || found.is_char_device()) {
+                each(entry.file_name().as_bytes(), kind(found));
+            }
         }
         Ok(())
     }

@@ -334,6 +334,33 @@ def test_engines_that_have_enough_end_their_scans(session: diskside.Session, pat
     assert all(scan.next() is None for scan in begun)
 
 
+def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
+    """A pipe to which nobody wrote, also one among the files of a directory, held a scan for ever."""
+    (tmp_path / "a.csv").write_text("n\n1\n2\n")
+    os.mkfifo(tmp_path / "b.csv")
+    with pytest.raises(diskside.UsageError, match="a pipe or another stream"):
+        diskside.scan(tmp_path / "b.csv").arrow()
+    assert diskside.scan(tmp_path).arrow()["n"].to_pylist() == [1, 2]
+    with diskside.serve(tmp_path) as server, server.connect() as session:
+        assert session.scan("").arrow()["n"].to_pylist() == [1, 2]
+
+
+@pytest.mark.parametrize("is_local", [False, True])
+def test_a_file_that_is_written_during_a_scan_is_not_called_damaged(tmp_path: Path, session: diskside.Session, path: Path, is_local: bool) -> None:
+    """What was read of it could not be decoded, and the error spoke of that alone."""
+    file = path.with_name("written.parquet")
+    rows = numpy.random.default_rng(2).integers(0, 1 << 62, 4_000_000)
+    pq.write_table(pa.table({"n": rows}), file, row_group_size=50_000, compression="snappy", use_dictionary=False)
+    scan = diskside.scan(file) if is_local else session.scan(file.name, place="host")
+    with scan.batches() as batches:
+        batches.read_next_batch()
+        with open(file, "r+b") as written:
+            written.write(bytes(file.stat().st_size - 100_000))
+        with pytest.raises(diskside.ChangedError, match="written.parquet"):
+            for _ in batches:
+                pass
+
+
 def test_scans_that_were_closed_leave_room_for_others(path: Path) -> None:
     """Readers that were closed, and still had a name, kept their scans: these stood still at the server with all memory of their host, and
     the fourth scan did not begin."""

@@ -84,7 +84,7 @@ def test_an_expression_of_substrait_selects_its_rows(session: diskside.Session, 
         (pc.utf8_upper(field("word")) == "FOX", "utf8_upper"),
         (field("word") == 5, "another type"),
         (field("n").isin([1, None]), "NULL among values"),
-        (field("lost") == 1, "lost is no column"),
+        (field("lost") == 1, "lost is no column; it has n, "),
         (field("n"), "not a condition"),
     ],
 )

@@ -55,9 +55,14 @@ impl CsvFile {
         }
         let skipped = if whole.starts_with(BYTE_ORDER_MARK) { BYTE_ORDER_MARK.len() } else { 0 };
         let text = &whole[skipped..];
+        if has_lone_return(&text[..first_record_end(text, delimiter).unwrap_or(text.len())]) {
+            let told = "a carriage return alone ends its lines, which is not read: write it with line feeds, as by tr '\\r' '\\n'";
+            return Err(input.failure(FailureKind::File, told));
+        }
         let format = Format::default().with_header(has_header).with_delimiter(delimiter).with_terminator(b'\n');
         let without_returns = memchr::memchr(b'\r', text).map(|_| lines_without_returns(text));
-        let guessed = format.infer_schema(without_returns.as_deref().unwrap_or(text), None);
+        let lines = without_returns.as_deref().unwrap_or(text);
+        let guessed = format.infer_schema(lines, None);
         let told =
             |error| malformed(text, delimiter).unwrap_or_else(|| format!("its first lines are not CSV: {error}"));
         let guessed = guessed.map_err(|error| input.failure(FailureKind::File, told(error)))?.0;
@@ -70,7 +75,17 @@ impl CsvFile {
                 _ => field,
             }
         };
-        let schema = columns(input, guessed.fields().iter().map(names).collect(), types)?;
+        let mut fields: Vec<Field> = guessed.fields().iter().map(names).collect();
+        let guessed = Arc::new(guessed);
+        for (column, field) in fields.iter_mut().enumerate().filter(|(_, field)| field.data_type().is_temporal()) {
+            // The guess looks at digits: 30 February is a date to it.
+            let reader = ReaderBuilder::new(Arc::clone(&guessed)).with_header(has_header).with_delimiter(delimiter);
+            let is_time = reader.with_terminator(b'\n').with_projection(vec![column]).build(lines);
+            if !is_time.is_ok_and(|mut batches| batches.all(|batch| batch.is_ok())) {
+                field.set_data_type(DataType::Utf8);
+            }
+        }
+        let schema = columns(input, fields, types)?;
         let (mut start, mut line) = (skipped, 1);
         if has_header {
             let blank = text.iter().take_while(|byte| matches!(byte, b'\n' | b'\r')).count();
@@ -319,6 +334,15 @@ fn first_record_end(text: &[u8], delimiter: u8) -> Option<usize> {
     let mut specials = memchr::memchr3_iter(delimiter, b'\n', b'"', text);
     let end = specials.find(|special| records.next(*special).is_some() && text[*special] == b'\n');
     end.map(|special| special + 1)
+}
+
+/// Whether a record has a carriage return that is in no quotes, and not before a line feed.
+fn has_lone_return(record: &[u8]) -> bool {
+    let mut is_quoted = false;
+    record.iter().enumerate().any(|(at, byte)| {
+        is_quoted ^= *byte == b'"';
+        *byte == b'\r' && !is_quoted && record.get(at + 1).is_some_and(|next| !matches!(next, b'\r' | b'\n'))
+    })
 }
 
 fn lines_without_returns(text: &[u8]) -> Vec<u8> {

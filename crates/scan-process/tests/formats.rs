@@ -141,6 +141,29 @@ fn types_are_those_of_the_first_lines_or_as_asked_for() {
     assert_eq!(integers(&found, 0), [Some(4)]);
 }
 
+/// A column whose values look like dates and are none, such as 30 February, was guessed to be of dates, and its scan failed.
+#[test]
+fn what_looks_like_a_date_and_is_none_is_a_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let lines = "day,at,real\n2024-02-30,2024-02-30 25:00:00,2024-02-29\r\n2024-01-01,2024-01-01 00:00:00,\n";
+    let file = written(directory.path(), "dates.csv", lines);
+    let plan = rows("day, at", "real = date '2024-02-29'");
+    let (batch, _) = scan(&file, &plan).unwrap();
+    assert_eq!((texts(&batch, 0), texts(&batch, 1)), (vec![Some("2024-02-30")], vec![Some("2024-02-30 25:00:00")]));
+}
+
+/// Lines that end as those of old Macintoshes were one line, the names of columns, and the file had no rows.
+#[test]
+fn a_carriage_return_alone_ends_no_line() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = written(directory.path(), "old.csv", "a,b\r1,2\r3,4\r");
+    let plan = sums("count(*)");
+    let failure = failed(&file, &plan);
+    assert!(failure.kind == FailureKind::File && failure.message.contains("carriage return alone"), "{failure:?}");
+    let quoted = written(directory.path(), "quoted.csv", "a,\"b\rc\"\r\n1,2\r\n");
+    assert_eq!(integers(&scan(&quoted, &plan).unwrap().0, 0), [Some(1)]);
+}
+
 #[test]
 fn what_is_wrong_with_a_text_is_told_with_its_line() {
     let directory = tempfile::tempdir().unwrap();

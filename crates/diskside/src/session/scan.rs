@@ -40,6 +40,7 @@ use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -368,7 +369,11 @@ impl Scan<'_> {
         if let Place::Local { path, descriptor, .. } = &self.file.inner.place {
             let opened = match descriptor {
                 Some(descriptor) => descriptor.duplicate(),
-                None => std::fs::File::open(path),
+                // A pipe would be waited for until somebody writes to it.
+                None => std::fs::OpenOptions::new()
+                    .read(true)
+                    .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as _)
+                    .open(path),
             };
             let opened = opened.map_err(|source| SessionError::Open { name: self.name().to_owned(), source })?;
             let status = |file: &std::fs::File| file.metadata().map_err(|error| SessionError::file(self.name(), error));
@@ -381,9 +386,9 @@ impl Scan<'_> {
                 let again = opened.try_clone().map_err(|error| SessionError::file(self.name(), error))?;
                 (start.reads_by, start.file_len) = (ReadsBy::Descriptor, before.len());
                 let scanning = self.started(&program, &start, Source::Descriptor(OwnedFd::from(again)))?;
-                let (report, begin) = self.listen(scanning, out, None)?;
-                let after = status(&opened)?;
-                if version(&before) != version(&after) {
+                let has_changed = || status(&opened).is_ok_and(|after| version(&before) != version(&after));
+                let (report, begin) = self.listen(scanning, out, None, &has_changed)?;
+                if has_changed() {
                     return Err(SessionError::Changed(self.name().to_owned()));
                 }
                 return Ok(Done { report, moved_bytes: (0, 0), result_bytes: out.count, times: None, begin });
@@ -396,10 +401,13 @@ impl Scan<'_> {
         // A file that changed just now may change again and have the same version.
         let metadata = footers.of(self.file.inner.id, before.version.filter(|_| before.keep));
         let reads = Reads { io, file: self.file.clone(), metadata };
-        let (mut report, begin) = self.listen(scanning, out, Some(&reads))?;
-        let after = self.file.inner.place.now(&self.file.inner.session, self.name())?;
         // Each read was of the file as it was then.
-        if (after.version, after.len_bytes) != (before.version, before.len_bytes) {
+        let has_changed = || -> Result<bool, SessionError> {
+            let after = self.file.inner.place.now(&self.file.inner.session, self.name())?;
+            Ok((after.version, after.len_bytes) != (before.version, before.len_bytes))
+        };
+        let (mut report, begin) = self.listen(scanning, out, Some(&reads), &|| has_changed().unwrap_or(false))?;
+        if has_changed()? {
             return Err(SessionError::Changed(self.name().to_owned()));
         }
         footers.keep(&reads.metadata);
@@ -419,10 +427,17 @@ impl Scan<'_> {
         mut scanning: Scanning,
         out: &mut Counted<'_>,
         reads: Option<&Reads>,
+        has_changed: &dyn Fn() -> bool,
     ) -> Result<(Report, Duration), SessionError> {
         let (started, mut begin) = (Instant::now(), None);
         loop {
-            let event = scanning.next(&mut || self.is_wanted()).map_err(|error| self.failed(error))?;
+            let event = scanning.next(&mut || self.is_wanted()).map_err(|error| match &error {
+                // One that is written meanwhile looks damaged.
+                ScanError::Failed(failure) if failure.kind == FailureKind::File && has_changed() => {
+                    SessionError::Changed(self.name().to_owned())
+                }
+                _ => self.failed(error),
+            })?;
             let begin = *begin.get_or_insert_with(|| started.elapsed());
             match event {
                 Event::Output(bytes) => out.write(&bytes)?,

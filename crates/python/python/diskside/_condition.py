@@ -21,6 +21,10 @@ class NotPushed(Exception):
     """A part of a condition that is not said to a server; whoever asked does it."""
 
 
+class NoColumn(NotPushed):
+    """A condition on what is no column."""
+
+
 class Column:
     """A column that is compared."""
 

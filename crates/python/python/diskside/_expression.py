@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.dataset
 
-from ._condition import Column, NotPushed
+from ._condition import Column, NoColumn, NotPushed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -234,5 +234,5 @@ class _Reader:
 
     def _column(self, name: str) -> Column:
         if self._schema.get_field_index(name) < 0:
-            raise NotPushed(f"{name} is no column")
+            raise NoColumn(f"{name} is no column")
         return Column(self._schema.field(name))

@@ -164,7 +164,11 @@ def _fields(kind: Any) -> int:
 
 def _nullable(kind: dict[str, Any]) -> dict[str, Any]:
     # A file may have NULL anywhere.
-    return {name: of | {"nullability": "NULLABILITY_NULLABLE"} if isinstance(of, dict) else of for name, of in kind.items()}
+    found = {name: of | {"nullability": "NULLABILITY_NULLABLE"} if isinstance(of, dict) else of for name, of in kind.items()}
+    # DataFusion's own tables have views of bytes, and it takes no others for them, as it does with texts.
+    if isinstance(of := found.get("binary"), dict):
+        of.pop("typeVariationReference", None)
+    return found
 
 
 def _chosen(read: dict[str, Any], count: int) -> list[int] | None:

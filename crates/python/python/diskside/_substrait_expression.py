@@ -11,7 +11,7 @@ import struct
 from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
-from ._condition import Column, NotPushed
+from ._condition import Column, NoColumn, NotPushed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -244,7 +244,7 @@ class _Reader:
             raise NotPushed("a part of a nested column is not done")
         name = self._names[chosen.number(1)]
         if len(at := self._schema.get_all_field_indices(name)) != 1:
-            raise NotPushed(f"{name} is no column")
+            raise NoColumn(f"{name} is no column")
         return self._schema.field(at[0])
 
 

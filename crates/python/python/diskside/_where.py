@@ -21,7 +21,7 @@ class Filter:
 
         :raises UsageError: the expression has a part that a scan does not do.
         """
-        from ._condition import NotPushed
+        from ._condition import NoColumn, NotPushed
 
         try:
             if isinstance(self._expression, bytes):
@@ -31,6 +31,9 @@ class Filter:
             from . import _expression
 
             return _expression.condition(self._expression, schema)
+        except NoColumn as error:
+            named = f"it has {', '.join(schema.names)}; one whose name is no plain word is named in a condition as text, in double quotes"
+            raise UsageError(f"where: {self!r}: {error}; {named}") from None
         except NotPushed as error:
             instead = "a scan gives exactly the rows of its condition, so take a wider one, and filter its table by the rest"
             raise UsageError(f"where: {self!r} is not done at a server: {error}; {instead}") from None
