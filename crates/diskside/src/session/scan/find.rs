@@ -152,7 +152,9 @@ impl Session {
                     Err(_) if !is_pattern => return Ok(vec![named.clone()]),
                     found => found.map_err(|error| SessionError::device(&named.to_string(), error))?,
                 };
-                let files = found.into_iter().filter(|one| one.kind != FileKind::Directory);
+                // Neither are pipes, sockets and devices files to a server.
+                let is_file = |kind| !matches!(kind, FileKind::Directory | FileKind::Other);
+                let files = found.into_iter().filter(|one| is_file(one.kind));
                 let files = files.map(|one| Location::Export(ExportUrl { path: one.path, ..url.clone() }));
                 let files: Vec<_> = files.collect();
                 if files.is_empty() {
