@@ -211,7 +211,7 @@ struct ds_kernel {
     __u64 args_len;
     void *result; /* zeroed, result_cap bytes */
     __u64 result_cap, result_len;
-    __u8 *mask; /* none: mask_len is 0 */
+    __u8 *mask; /* the blocks of the result that travel to the host: see ds_mark_blocks */
     __u64 mask_len;
     __u32 nfiles;    /* files are numbered from 0 */
     __u32 nreadonly; /* the first so many may only be read; those behind them may be written as well */
@@ -251,6 +251,34 @@ struct ds_exec {
 #define DS_EOVERFLOW 75
 #define DS_EBADMSG 74
 #define DS_ESTALE 116 /* the file was closed or replaced */
+
+/*
+ * Bytes of a block of a kernel's result. Bit i % 8 of mask[i / 8] is block i. Blocks whose bit is 1 travel to the host; the others are
+ * held back, and the host has zeroes there. At first these are all, or those that the host wants.
+ */
+#define DS_RESULT_BLOCK_LEN 4096
+
+/* Has count blocks from the first on travel, or be held back: 0; -DS_EINVAL, and nothing is changed: there is no room for them. */
+DS_INLINE __s64 ds_mark_blocks(struct ds_kernel *k, __u64 first, __u64 count)
+{
+    __u64 blocks = (k->result_cap + DS_RESULT_BLOCK_LEN - 1) / DS_RESULT_BLOCK_LEN;
+
+    if (first > blocks || count > blocks - first)
+        return -DS_EINVAL;
+    for (__u64 i = first; i < first + count; i++)
+        k->mask[i / 8] |= 1 << i % 8;
+    return 0;
+}
+DS_INLINE __s64 ds_unmark_blocks(struct ds_kernel *k, __u64 first, __u64 count)
+{
+    __u64 blocks = (k->result_cap + DS_RESULT_BLOCK_LEN - 1) / DS_RESULT_BLOCK_LEN;
+
+    if (first > blocks || count > blocks - first)
+        return -DS_EINVAL;
+    for (__u64 i = first; i < first + count; i++)
+        k->mask[i / 8] &= ~(1 << i % 8);
+    return 0;
+}
 
 /* ---- Helpers -------------------------------------------------------------------------------- */
 

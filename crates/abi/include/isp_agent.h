@@ -22,6 +22,10 @@ DS_INLINE __s64 pwrite_ik(__u32 file, const void *buf, __u64 len, __u64 offset)
 DS_INLINE __s64 filesize_ik(__u32 file) { return ds_file_len(file); }
 DS_INLINE __s64 fsync_ik(__u32 file) { return ds_sync(file); }
 
+/* The mask of the result: a block of SLICE_LEN_IK bytes that is masked does not travel to the host. */
+DS_INLINE __s64 mask_ik(struct ds_kernel *k, __u64 first, __u64 count) { return ds_unmark_blocks(k, first, count); }
+DS_INLINE __s64 unmask_ik(struct ds_kernel *k, __u64 first, __u64 count) { return ds_mark_blocks(k, first, count); }
+
 DS_INLINE void *malloc_ik(__u64 len) { return ds_alloc(len); }
 DS_INLINE void *aligned_alloc_ik(__u64 align, __u64 len) { return ds_alloc_aligned(align, len); }
 DS_INLINE void free_ik(void *p) { ds_free(p); }

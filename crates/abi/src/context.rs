@@ -16,6 +16,8 @@ pub const UNKNOWN: u64 = u64::MAX;
 pub const PERM_READ: u32 = 1;
 /// [`DsRange::perm`]: the program may write.
 pub const PERM_WRITE: u32 = 2;
+/// Bytes of a block of a kernel's result, for each of which [`DsKernel::mask`] has a bit.
+pub const RESULT_BLOCK_LEN: usize = 4096;
 /// Length of [`DsTraverse::next`].
 pub const NEXT_MAX: usize = 16;
 
@@ -131,9 +133,9 @@ context! {
         result_cap: U64,
         /// 0; what the program returns is the length of the result.
         result_len: U64,
-        /// None.
+        /// Which blocks of the result its host gets: bit `i % 8` of byte `i / 8` is block `i`. The program may change it.
         mask: U64,
-        /// 0.
+        /// Its length in bytes: a bit for each block of the room for the result.
         mask_len: U64,
         /// Number of files.
         nfiles: U32,

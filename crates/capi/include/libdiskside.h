@@ -130,6 +130,16 @@ typedef enum ds_header {
     DS_HEADER_NPY = 2,
 } ds_header;
 
+// Which accesses of a kernel go straight to its files, past its buffer.
+typedef enum ds_direct {
+    // Those that are whole slices.
+    DS_DIRECT_POSSIBLE = 0,
+    // None.
+    DS_DIRECT_OFF = 1,
+    // All, with the slices around them.
+    DS_DIRECT_ALL = 2,
+} ds_direct;
+
 // Flags of ds_options.
 typedef enum ds_flags {
     // What is written is on stable media before the call ends.
@@ -154,6 +164,9 @@ typedef struct ds_file ds_file;
 
 // A function, to be run here and at targets.
 typedef struct ds_function ds_function;
+
+// A function that reads and writes files itself: of kind kernel.
+typedef struct ds_kernel ds_kernel;
 
 // A function over a range of a file, ready to be called often.
 typedef struct ds_prepared ds_prepared;
@@ -268,8 +281,13 @@ typedef struct ds_options {
     uint64_t heap_len;
     // Chunks that are read ahead besides one for each thread, at most 64; 0: the usual, UINT32_MAX: none.
     uint32_t depth;
-    // Zero.
-    uint32_t reserved;
+    // A ds_direct: of a kernel.
+    int32_t direct;
+    // The blocks of its result that a kernel gives back, unless it decides otherwise: bit i % 8 of byte i / 8 is 1 for block i,
+    // of 4096 bytes. NULL: all.
+    const uint8_t *result_blocks;
+    // Bytes of that mask; blocks that it has no bit for are held back.
+    uint64_t result_blocks_len;
 } ds_options;
 
 // The statistics of a request. Times are sums over its parts, which may have run at the same time; total_ns is from
@@ -560,6 +578,35 @@ struct ds_request *ds_submit_traverse(struct ds_session *session,
 
 // Frees a function.
 void ds_traversal_free(struct ds_traversal *traversal);
+
+// Finds a kernel, as ds_function_find finds functions.
+struct ds_kernel *ds_kernel_find(struct ds_session *session, const char *what);
+
+// As ds_function_args, for a kernel.
+ssize_t ds_kernel_args(const struct ds_kernel *kernel, const char *const *pairs, size_t count, void *args, size_t cap);
+
+// Launches a kernel. It knows its files by numbers from 0: `count` of them, which it may read, and behind them those of
+// writable, which were opened to be written. It runs once, at the target that has all of them, or here. Of options, which may
+// be NULL, count: place, tier, DS_BACKGROUND, chunk_len (bytes of a slice), budget, deadline_ms, result_len_max, heap_len,
+// depth (accesses under way), direct and result_blocks.
+struct ds_request *ds_submit_launch(struct ds_session *session,
+                                    const struct ds_file *const *files,
+                                    size_t count,
+                                    const struct ds_file *const *writable,
+                                    size_t writable_count,
+                                    const struct ds_kernel *kernel,
+                                    const void *args,
+                                    size_t args_len,
+                                    const struct ds_options *options);
+
+// The mask of a kernel's result: bit i % 8 of byte i / 8 is 1 if its block i, of 4096 bytes, was given back, and 0 if it was held
+// back and is zeroes here. Returns its length in bytes; 0: the whole result was given back.
+ssize_t ds_result_blocks(const struct ds_result *result,
+                         uint8_t *mask,
+                         size_t cap);
+
+// Frees a kernel.
+void ds_kernel_free(struct ds_kernel *kernel);
 
 // The result's bytes, valid until it is freed; none if the output was written to a file.
 const void *ds_result_bytes(const struct ds_result *result);

@@ -4,6 +4,7 @@ use crate::error::{Failure, guard, guard_int};
 use crate::memory::{self, bytes_of, object, text_of};
 use crate::session::ds_session;
 use libc::ssize_t;
+use rust::sandbox::image::ArgSchema;
 use rust::session::SessionFunction;
 use std::ffi::{c_char, c_void};
 
@@ -50,22 +51,31 @@ pub unsafe extern "C" fn ds_function_args(
     guard_int(|| {
         // SAFETY: the caller keeps the crate's contract.
         let (function, pairs) = unsafe { (object(function)?, memory::elements(pairs, count)?) };
-        let mut given = Vec::new();
-        for pair in pairs {
-            // SAFETY: as above.
-            let pair = unsafe { text_of(*pair)? };
-            let (name, value) =
-                pair.split_once('=').ok_or_else(|| Failure::invalid(format!("{pair}: write NAME=VALUE")))?;
-            given.push((name.to_owned(), value.to_owned()));
-        }
-        let bytes = match function.0.args() {
-            Some(schema) => rust::args::encode(schema, &given).map_err(Failure::invalid)?,
-            None if given.is_empty() => Vec::new(),
-            None => return Err(Failure::invalid("the function describes no arguments; compile it with -g")),
-        };
+        // SAFETY: as above.
+        let bytes = unsafe { encode(function.0.args(), pairs)? };
         // SAFETY: as above.
         unsafe { memory::copy_out(&bytes, args, cap) }
     })
+}
+
+/// Arguments "name=value" as the bytes of the structure that the schema describes.
+///
+/// # Safety
+/// The crate's contract.
+pub(crate) unsafe fn encode(schema: Option<&ArgSchema>, pairs: &[*const c_char]) -> Result<Vec<u8>, Failure> {
+    let mut given = Vec::new();
+    for pair in pairs {
+        // SAFETY: the caller's promise.
+        let pair = unsafe { text_of(*pair)? };
+        let (name, value) =
+            pair.split_once('=').ok_or_else(|| Failure::invalid(format!("{pair}: write NAME=VALUE")))?;
+        given.push((name.to_owned(), value.to_owned()));
+    }
+    match schema {
+        Some(schema) => rust::args::encode(schema, &given).map_err(Failure::invalid),
+        None if given.is_empty() => Ok(Vec::new()),
+        None => Err(Failure::invalid("the function describes no arguments; compile it with -g")),
+    }
 }
 
 /// Frees a function.

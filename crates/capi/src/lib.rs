@@ -14,6 +14,7 @@
 pub mod error;
 pub mod file;
 pub mod function;
+pub mod kernel;
 pub mod lambda;
 mod memory;
 pub mod options;

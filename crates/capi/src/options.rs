@@ -1,12 +1,13 @@
 //! How a function is to run.
 
 use crate::error::Failure;
-use crate::memory::{Growing, sized_in, text_of};
+use crate::memory::{Growing, bytes_of, sized_in, text_of};
+use rust::kernel::ResultBlocks;
 use rust::sandbox::activation::Tier;
 use rust::session::{Decompress, Header, RunOptions, Where};
 use rust::split::Split;
 use rust::wire::function::StateName;
-use rust::{Codec, DEPTH_MAX, TierChoice};
+use rust::{Codec, DEPTH_MAX, DirectPolicy, TierChoice};
 use std::ffi::{c_char, c_int};
 use std::time::Duration;
 
@@ -81,6 +82,18 @@ pub enum ds_header {
     DS_HEADER_NPY = 2,
 }
 
+/// Which accesses of a kernel go straight to its files, past its buffer.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub enum ds_direct {
+    /// Those that are whole slices.
+    DS_DIRECT_POSSIBLE = 0,
+    /// None.
+    DS_DIRECT_OFF = 1,
+    /// All, with the slices around them.
+    DS_DIRECT_ALL = 2,
+}
+
 /// Flags of ds_options.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -137,8 +150,13 @@ pub struct ds_options {
     pub heap_len: u64,
     /// Chunks that are read ahead besides one for each thread, at most 64; 0: the usual, UINT32_MAX: none.
     pub depth: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// A ds_direct: of a kernel.
+    pub direct: i32,
+    /// The blocks of its result that a kernel gives back, unless it decides otherwise: bit i % 8 of byte i / 8 is 1 for block i,
+    /// of 4096 bytes. NULL: all.
+    pub result_blocks: *const u8,
+    /// Bytes of that mask; blocks that it has no bit for are held back.
+    pub result_blocks_len: u64,
 }
 
 // SAFETY: `size` is the first field, the others are numbers and a pointer.
@@ -156,8 +174,8 @@ impl ds_options {
         // SAFETY: the caller's promise.
         let given = unsafe { sized_in(given, "ds_options")? };
         // SAFETY: as above.
-        let state = unsafe { given.state()? };
-        Ok(RunOptions { state, ..given.parse()? })
+        let (state, result_blocks) = unsafe { (given.state()?, given.blocks()?) };
+        Ok(RunOptions { state, result_blocks, ..given.parse()? })
     }
 
     /// # Safety
@@ -179,6 +197,23 @@ impl ds_options {
             _ => {
                 let told = "ds_options: a state has a name of 1 to 64 bytes, and 1 byte to 16 MiB";
                 Err(Failure::invalid(format!("{told}; this is `{name}` with {}", self.state_len)))
+            }
+        }
+    }
+
+    /// # Safety
+    /// The crate's contract.
+    unsafe fn blocks(&self) -> Result<Option<ResultBlocks>, Failure> {
+        let len = usize::try_from(self.result_blocks_len);
+        match (self.result_blocks.is_null(), len) {
+            (true, Ok(0)) => Ok(None),
+            (true, _) | (false, Err(_)) => {
+                let len = self.result_blocks_len;
+                Err(Failure::invalid(format!("ds_options: result_blocks_len is {len}, and there is no such mask")))
+            }
+            // SAFETY: the caller's promise.
+            (false, Ok(len)) => {
+                Ok(Some(ResultBlocks::of_bits(unsafe { bytes_of(self.result_blocks.cast(), len)? }.to_vec())))
             }
         }
     }
@@ -221,9 +256,7 @@ impl ds_options {
                 return Err(Failure::invalid(format!("ds_options: depth is {depth}, and {DEPTH_MAX} is the most")));
             }
         };
-        if self.reserved != 0 {
-            return Err(Failure::invalid("ds_options: reserved is not 0"));
-        }
+        options.direct = self.direct()?;
         options.limits.budget = (self.budget > 0).then_some(self.budget);
         options.limits.deadline = (self.deadline_ms > 0).then(|| Duration::from_millis(self.deadline_ms));
         Ok(options)
@@ -258,6 +291,17 @@ impl ds_options {
         let found = all.into_iter().find(|(number, _)| *number as c_int == self.decompress);
         let unknown = || Failure::invalid(format!("{} is nothing to decompress: DS_DECOMPRESS_...", self.decompress));
         found.map(|(_, decompress)| decompress).ok_or_else(unknown)
+    }
+
+    fn direct(&self) -> Result<DirectPolicy, Failure> {
+        let all = [
+            (ds_direct::DS_DIRECT_POSSIBLE, DirectPolicy::Possible),
+            (ds_direct::DS_DIRECT_OFF, DirectPolicy::Off),
+            (ds_direct::DS_DIRECT_ALL, DirectPolicy::All),
+        ];
+        let found = all.into_iter().find(|(number, _)| *number as c_int == self.direct);
+        let unknown = || Failure::invalid(format!("{} does not say what is direct: DS_DIRECT_...", self.direct));
+        found.map(|(_, direct)| direct).ok_or_else(unknown)
     }
 
     fn header(&self) -> Result<Header, Failure> {

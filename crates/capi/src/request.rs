@@ -9,7 +9,7 @@ use crate::result::ds_result;
 use crate::session::ds_session;
 use libc::ssize_t;
 use rust::io::buffer::Buffer;
-use rust::session::{Followed, Pending, Ran};
+use rust::session::{Followed, KernelRan, Pending, Ran};
 use std::ffi::{c_char, c_int, c_void};
 
 /// A request under way.
@@ -22,6 +22,7 @@ enum Request {
     WriteFn(Pending<Ran>),
     Call(Pending<Vec<u8>>),
     Traverse(Pending<Followed>),
+    Launch(Pending<KernelRan>),
 }
 
 /// A prepared call.
@@ -32,6 +33,11 @@ pub(crate) fn of_call(pending: Pending<Vec<u8>>) -> ds_request {
 /// A function that follows pointers.
 pub(crate) fn of_traversal(pending: Pending<Followed>) -> ds_request {
     ds_request(Request::Traverse(pending))
+}
+
+/// A kernel.
+pub(crate) fn of_launch(pending: Pending<KernelRan>) -> ds_request {
+    ds_request(Request::Launch(pending))
 }
 
 /// Reads as pread(2).
@@ -195,6 +201,7 @@ pub unsafe extern "C" fn ds_poll(request: *const ds_request) -> c_int {
             Request::ReadFn(pending) | Request::WriteFn(pending) => pending.is_done(),
             Request::Call(pending) => pending.is_done(),
             Request::Traverse(pending) => pending.is_done(),
+            Request::Launch(pending) => pending.is_done(),
         }
         .into())
     }) as c_int
@@ -213,6 +220,7 @@ pub unsafe extern "C" fn ds_cancel(request: *const ds_request) -> c_int {
             Request::ReadFn(pending) | Request::WriteFn(pending) => pending.cancel(),
             Request::Call(pending) => pending.cancel(),
             Request::Traverse(pending) => pending.cancel(),
+            Request::Launch(pending) => pending.cancel(),
         }
         Ok(0)
     }) as c_int
@@ -240,6 +248,8 @@ pub unsafe extern "C" fn ds_wait(request: *mut ds_request, result: *mut c_void, 
             Request::Call(pending) => unsafe { memory::copy_out(&pending.wait()?, result, cap) },
             // SAFETY: as above.
             Request::Traverse(pending) => unsafe { memory::copy_out(&pending.wait()?.result, result, cap) },
+            // SAFETY: as above.
+            Request::Launch(pending) => unsafe { memory::copy_out(&pending.wait()?.result, result, cap) },
         }
     })
 }
@@ -260,6 +270,7 @@ pub unsafe extern "C" fn ds_wait_result(request: *mut ds_request) -> *mut ds_res
             Request::ReadFn(pending) | Request::WriteFn(pending) => pending.wait()?,
             Request::Call(pending) => Ran { result: pending.wait()?, ..Ran::default() },
             Request::Traverse(pending) => return Ok(ds_result::of_traversal(pending.wait()?)),
+            Request::Launch(pending) => return Ok(ds_result::of_launch(pending.wait()?)),
         };
         Ok(ds_result::new(ran))
     })

@@ -4,7 +4,7 @@ use crate::error::{Failure, guard_int};
 use crate::memory::{self, Growing, object, sized_out};
 use crate::options::ds_place;
 use rust::sandbox::activation::Tier;
-use rust::session::{Followed, Ran, RanPart, Side};
+use rust::session::{Followed, KernelRan, Ran, RanPart, Side};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ pub struct ds_result {
     stats: ds_stats,
     parts: Vec<Part>,
     log: Vec<CString>,
+    /// The mask of a kernel's result of which blocks were held back.
+    blocks: Vec<u8>,
 }
 
 /// A part, and the words that it points to.
@@ -175,7 +177,7 @@ impl ds_result {
         let stats = ds_stats::of(&ran);
         let parts = ran.parts.iter().map(|part| Part::of(&ran, part)).collect();
         let log = ran.log.0.iter().map(|line| text(line)).collect();
-        Self { bytes: ran.result, stats, parts, log }
+        Self { bytes: ran.result, stats, parts, log, blocks: Vec::new() }
     }
 
     /// What followed pointers is one part.
@@ -191,7 +193,48 @@ impl ds_result {
         let known = ds_part { input_bytes, output_bytes, iterations, total_ns, ..ds_part::at(followed.side) };
         let parts = vec![Part::told(known, ["", reason, why, ""].map(text))];
         let stats = ds_stats { input_bytes, output_bytes, iterations, total_ns, hops, ..ds_stats::of(&Ran::default()) };
-        Self { bytes: followed.result, stats, parts, log: Vec::new() }
+        Self { bytes: followed.result, stats, parts, log: Vec::new(), blocks: Vec::new() }
+    }
+
+    /// So is a kernel.
+    pub(crate) fn of_launch(ran: KernelRan) -> Self {
+        let (input_bytes, output_bytes, iterations) = (ran.read_bytes, ran.result.len() as u64, ran.back_edges);
+        let (queue_ns, wait_ns) = (ns(ran.queue), ns(ran.wait));
+        let (run_ns, total_ns) = (ns(ran.run), ns(ran.total));
+        let (reason, why) = match ran.side {
+            Side::Host => ("here", "host: no one target has all of its files"),
+            Side::Device => ("in_place", "device: it has all of the files"),
+        };
+        let known = ds_part {
+            input_bytes,
+            output_bytes,
+            iterations,
+            queue_ns,
+            wait_ns,
+            run_ns,
+            total_ns,
+            ..ds_part::at(ran.side)
+        };
+        let parts = vec![Part::told(known, ["", reason, why, ""].map(text))];
+        let stats = ds_stats {
+            input_bytes,
+            output_bytes,
+            written_bytes: ran.written_bytes,
+            iterations,
+            queue_ns,
+            wait_ns,
+            run_ns,
+            total_ns,
+            ..ds_stats::of(&Ran::default())
+        };
+        let blocks = ran.blocks.map_or_else(Vec::new, |blocks| blocks.bits().to_vec());
+        let log = ran.log.iter().map(|line| text(line)).collect();
+        Self { bytes: ran.result, stats, parts, log, blocks }
+    }
+
+    /// The mask of a kernel's result; none: it was given back whole.
+    pub(crate) fn blocks(&self) -> &[u8] {
+        &self.blocks
     }
 }
 

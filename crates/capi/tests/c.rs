@@ -95,6 +95,22 @@ fn a_function_that_fails_says_how_and_on_which_line() {
 }
 
 #[test]
+fn a_kernel_is_launched_with_a_mask_here_and_at_a_target() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let mut bytes = vec![1; 3 * 4096];
+    bytes[5000..5006].copy_from_slice(b"needle");
+    std::fs::write(dir.path().join("in"), bytes).expect("written");
+    let kernel = root().join("../cli/tests/window.bpf.c").display().to_string();
+    let program = compile(dir.path(), &root().join("tests/launch.c"));
+    let target = serve(dir.path());
+    let there = format!("diskside://{}/data", target.handle().local_addresses()[0]);
+    for (place, side) in [(dir.path().display().to_string(), "host\n"), (there, "device\n")] {
+        assert_eq!(run(&program, &[&kernel, &format!("{place}/in"), &format!("{place}/out")]), side);
+        std::fs::remove_file(dir.path().join("out")).expect("it was made");
+    }
+}
+
+#[test]
 fn every_call_works_and_every_misuse_is_told() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let program = compile(dir.path(), &root().join("tests/calls.c"));

@@ -7,7 +7,8 @@ const WRITES: &str = "MAKE_HEADERS";
 
 #[test]
 fn libdiskside_h_is_what_the_source_says() {
-    let sources = ["error", "session", "function", "file", "options", "request", "prepared", "traversal", "result"];
+    let sources =
+        ["error", "session", "function", "file", "options", "request", "prepared", "traversal", "kernel", "result"];
     check("libdiskside.h", "cbindgen.toml", &sources);
 }
 

@@ -3,6 +3,7 @@
 //! The files are open when a kernel begins, and it knows them by numbers: first those that it may only read. Its writes
 //! stay, also if it fails later. A kernel has effects, so each request for one runs it once.
 
+mod blocks;
 mod flight;
 mod operation;
 mod slices;
@@ -13,7 +14,9 @@ use crate::environment::{CallEnvironment, Log};
 use crate::function::Function;
 use crate::turns::{Turns, in_turn};
 use crate::worker::{output_len, trap_before, trapped};
+pub use blocks::ResultBlocks;
 use diskside_abi::context::DsKernel;
+pub use diskside_abi::context::RESULT_BLOCK_LEN;
 use diskside_io::buffer::{Buffer, Hugepages};
 use diskside_io::bytefile::ByteFile;
 use diskside_sbpf::activation::{Activation, ActivationOptions, Limits, Mappings, Tier};
@@ -67,6 +70,8 @@ pub struct Launch<'a> {
     pub args: Vec<u8>,
     /// Room for its result.
     pub result_len_max: usize,
+    /// The blocks of its result that its host wants, unless it decides otherwise; `None`: all.
+    pub blocks: Option<ResultBlocks>,
     /// Which accesses are direct.
     pub direct: DirectPolicy,
     /// Bytes of a slice: a power of two from 4 KiB to [`SLICE_LEN_MAX`].
@@ -84,8 +89,10 @@ pub struct Launch<'a> {
 /// How a kernel ended well.
 #[derive(Debug)]
 pub struct Launched {
-    /// Its result.
+    /// Its result; blocks that are held back are zeroes.
     pub result: Buffer,
+    /// The blocks of the result that are not held back, if some are.
+    pub blocks: Option<ResultBlocks>,
     /// What it took.
     pub stats: LaunchStats,
     /// Lines that it logged, and how many more were dropped.
@@ -134,6 +141,7 @@ impl<'a> Launch<'a> {
             writable: Vec::new(),
             args,
             result_len_max: KERNEL_RESULT_LEN,
+            blocks: None,
             direct: DirectPolicy::default(),
             slice_len: SLICE_LEN,
             depth: KERNEL_DEPTH,
@@ -173,6 +181,10 @@ impl<'a> Launch<'a> {
         if !(1..=KERNEL_DEPTH_MAX).contains(&self.depth) {
             return bad("1 to 64 accesses may be under way at a time");
         }
+        let blocks_max = self.result_len_max.div_ceil(RESULT_BLOCK_LEN);
+        if self.blocks.as_ref().is_some_and(|blocks| blocks.end() > blocks_max) {
+            return bad("the mask has blocks behind the room for its result");
+        }
         Ok(())
     }
 }
@@ -180,8 +192,8 @@ impl<'a> Launch<'a> {
 pub(crate) fn launch(code: &CodeCache, launch: Launch<'_>) -> Result<Launched, CallError> {
     launch.check()?;
     let started = Instant::now();
-    let Launch { kernel, files, writable, args, result_len_max, direct, slice_len, depth, tier, limits, turns } =
-        launch;
+    let Launch { kernel, files, writable, args, result_len_max, .. } = launch;
+    let Launch { blocks, direct, slice_len, depth, tier, limits, turns, .. } = launch;
     let (main, readonly) = (kernel.main(), files.len());
     let files: Vec<_> = files.into_iter().chain(writable).collect();
     let names: Vec<_> = files.iter().map(|file| file.name()).collect();
@@ -202,6 +214,10 @@ pub(crate) fn launch(code: &CodeCache, launch: Launch<'_>) -> Result<Launched, C
     context.args_len.set(args.len() as u64);
     context.result.set(RegionId::OUTPUT.base());
     context.result_cap.set(result_len_max as u64);
+    let asked = blocks.unwrap_or_else(|| ResultBlocks::all(result_len_max)).within(result_len_max);
+    let mask_len = asked.bits().len();
+    context.mask.set(RegionId::SCRATCH.base());
+    context.mask_len.set(mask_len as u64);
     context.nfiles.set(files.len() as u32);
     context.nreadonly.set(readonly as u32);
     let mut machine_limits = Limits::for_bytes(lens, result_len_max as u64);
@@ -223,8 +239,12 @@ pub(crate) fn launch(code: &CodeCache, launch: Launch<'_>) -> Result<Launched, C
     let mut mapped = [0_u64; DsKernel::LEN_BYTES.div_ceil(8)];
     let mapped = &mut mapped.as_mut_bytes()[..DsKernel::LEN_BYTES];
     mapped.copy_from_slice(context.as_bytes());
+    let mut mask = vec![0_u64; mask_len.div_ceil(8)];
+    let mask = &mut mask.as_mut_bytes()[..mask_len];
+    mask.copy_from_slice(asked.bits());
     let mappings = Mappings::new()
         .writable(RegionId::CONTEXT, mapped)
+        .writable(RegionId::SCRATCH, mask)
         .read_only(RegionId::ARGS, &args)
         .writable(RegionId::OUTPUT, &mut result);
     let registers = main.entry_registers(&[]);
@@ -265,9 +285,18 @@ pub(crate) fn launch(code: &CodeCache, launch: Launch<'_>) -> Result<Launched, C
         }
     }
     result.set_len(len);
+    let chosen = ResultBlocks::of_bits(mask.to_vec());
+    if chosen.end() > result_len_max.div_ceil(RESULT_BLOCK_LEN) {
+        let function = main.entry().section.clone();
+        return Err(CallError::BadMask { function, blocks: result_len_max.div_ceil(RESULT_BLOCK_LEN) });
+    }
+    let blocks = chosen.leave_some(len).then(|| chosen.within(len));
+    if let Some(blocks) = &blocks {
+        blocks.clear_others(&mut result);
+    }
     // A later launch may find better code.
     drop(code.ran(main, activation.tier(), flight.counts.read_bytes, turns.as_ref()));
     let edges = machine_limits.budget - returned.edges_left;
     let stats = LaunchStats { tier: activation.tier(), edges, io: flight.counts, total: started.elapsed() };
-    Ok(Launched { result, stats, log: log.take() })
+    Ok(Launched { result, blocks, stats, log: log.take() })
 }

@@ -9,13 +9,14 @@ use crate::interrupt::cancel_on_signal;
 use crate::output::{self, bytes, duration, parse_bytes, parse_tier, say};
 use crate::output_file::write_file;
 use clap::{Args, ValueEnum};
-use diskside::kernel::{KERNEL_DEPTH_MAX, SLICE_LEN, SLICE_LEN_MAX};
+use diskside::kernel::{KERNEL_DEPTH_MAX, RESULT_BLOCK_LEN, ResultBlocks, SLICE_LEN, SLICE_LEN_MAX};
 use diskside::sandbox::activation::Tier;
 use diskside::session::{File, KernelRan, OpenMode, RunOptions, Session, SessionOptions, Where};
 use diskside::{DirectPolicy, Location, TierChoice};
 use serde_json::json;
 use std::ffi::OsString;
 use std::io::Write as _;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -62,6 +63,10 @@ pub(crate) struct Launch {
     /// Room for its result
     #[arg(long, value_name = "SIZE", default_value = "16MiB", value_parser = parse_bytes)]
     result: u64,
+    /// Blocks of 4KiB of the result that it gives back, unless it decides otherwise, such as 0-3,8 or none; the others are zeroes
+    /// [default: all]
+    #[arg(long, value_name = "BLOCKS", value_parser = parse_blocks)]
+    mask: Option<ResultBlocks>,
     /// How it runs: interp, cranelift or llvm [default: cranelift, or llvm when its code is ready]
     #[arg(long, value_parser = parse_tier)]
     tier: Option<Tier>,
@@ -146,6 +151,7 @@ impl Launch {
             },
             tier: self.tier.map_or(TierChoice::Best, TierChoice::Only),
             background: self.background,
+            result_blocks: self.mask.clone(),
             ..RunOptions::default()
         };
         options.limits.budget = self.budget;
@@ -179,6 +185,7 @@ fn document(name: &str, ran: &KernelRan) -> serde_json::Value {
         "kernel": name,
         "side": side(ran),
         "result_bytes": ran.result.len(),
+        "result_blocks": named(&ran.blocks.clone().unwrap_or_else(|| ResultBlocks::all(ran.result.len()))),
         "read_bytes": ran.read_bytes,
         "written_bytes": ran.written_bytes,
         "loop_iterations": ran.back_edges,
@@ -190,9 +197,22 @@ fn document(name: &str, ran: &KernelRan) -> serde_json::Value {
     })
 }
 
+/// Blocks as `--mask` names them.
+fn named(blocks: &ResultBlocks) -> Vec<String> {
+    let name = |range: Range<usize>| match range.len() {
+        1 => range.start.to_string(),
+        _ => format!("{}-{}", range.start, range.end - 1),
+    };
+    blocks.ranges().into_iter().map(name).collect()
+}
+
 fn stats(name: &str, ran: &KernelRan) -> String {
+    let masked = ran.blocks.as_ref().map(|blocks| {
+        let given: usize = blocks.ranges().iter().map(ExactSizeIterator::len).sum();
+        format!("; {given} of {} blocks of its result", ran.result.len().div_ceil(RESULT_BLOCK_LEN))
+    });
     format!(
-        "{name}: {}, {} read, {} written; {} waiting for its turn, {} for files, {} computing, {} in all",
+        "{name}: {}, {} read, {} written; {} waiting for its turn, {} for files, {} computing, {} in all{}",
         side(ran),
         bytes(ran.read_bytes),
         bytes(ran.written_bytes),
@@ -200,7 +220,31 @@ fn stats(name: &str, ran: &KernelRan) -> String {
         duration(ran.wait),
         duration(ran.run),
         duration(ran.total),
+        masked.unwrap_or_default(),
     )
+}
+
+/// The highest number of a block: no result is longer than 2 GiB.
+const BLOCK_MAX: usize = (1 << 31) / RESULT_BLOCK_LEN - 1;
+
+fn parse_blocks(text: &str) -> Result<ResultBlocks, String> {
+    let mut blocks = ResultBlocks::default();
+    if text == "none" {
+        return Ok(blocks);
+    }
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let number = |text: &str| text.parse().ok().filter(|block: &usize| *block <= BLOCK_MAX);
+        match (number(first), number(last)) {
+            (Some(first), Some(last)) if first <= last => blocks.add(first..last + 1),
+            _ => {
+                return Err(format!(
+                    "`{part}` is neither a block, from 0 to {BLOCK_MAX}, nor a range of them, such as 0-3"
+                ));
+            }
+        }
+    }
+    Ok(blocks)
 }
 
 fn parse_slice(text: &str) -> Result<usize, String> {

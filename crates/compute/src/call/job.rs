@@ -2,7 +2,7 @@
 //! a thread of the pool.
 
 mod growth;
-mod launch;
+pub(crate) mod launch;
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ use diskside_sbpf::image::Kind;
 use diskside_wire::function::{Called, CompressedBy, Decompression, Endpoint, Outcome, Placement, Times, Trailer};
 
 use self::growth::CallGrowth;
-pub(super) use self::launch::check as check_launch;
+pub(super) use self::launch::{check as check_launch, result_room as launch_result_room};
 use crate::call::command::CallCommand;
 use crate::call::context::{CallContext, CallEvents};
 use crate::call::control::Control;
@@ -211,7 +211,7 @@ impl Job {
             events: &*self.events,
             account: &self.context.host.account,
             control: &self.control,
-            len_max: self.plan.limits.result_len_max,
+            len_max: self.plan.request.sent_len_max(self.plan.limits.result_len_max),
             until: self.queued + self.plan.limits.deadline,
         })
     }

@@ -65,7 +65,7 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
             trailer.place = place_of(place);
         }
         CallError::Tier(TierError::CallEnded) => trailer.outcome = Outcome::Deadline,
-        CallError::ResultTooLarge { .. } => trailer.outcome = Outcome::OutputFull,
+        CallError::ResultTooLarge { .. } | CallError::BadMask { .. } => trailer.outcome = Outcome::OutputFull,
         CallError::Read { error: ReadError::Changed { .. } | ReadError::Shrunk { .. }, .. } => {
             trailer.outcome = Outcome::Stale;
         }

@@ -335,7 +335,9 @@ fn kind_of_call(error: &CallError) -> FailureKind {
         CallError::Trapped { trap, .. } => kind_of_trap(trap.kind),
         CallError::Cancelled { .. } => FailureKind::Cancelled,
         CallError::Errno { .. } => FailureKind::Returned,
-        CallError::OutputFull { .. } | CallError::ResultTooLarge { .. } => FailureKind::OutputFull,
+        CallError::OutputFull { .. } | CallError::ResultTooLarge { .. } | CallError::BadMask { .. } => {
+            FailureKind::OutputFull
+        }
         CallError::Tier(_) | CallError::OutputTooLarge { .. } => FailureKind::Refused,
         _ => FailureKind::Usage,
     }

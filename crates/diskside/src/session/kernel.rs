@@ -10,14 +10,14 @@ use super::place::{Place, is_lost_program, is_stale_handle};
 use super::run::{RunOptions, Where};
 use super::{Session, Side};
 use crate::library::{self, ResolveError};
-use diskside_engine::kernel::{KERNEL_DEPTH, SLICE_LEN};
+use diskside_engine::kernel::{KERNEL_DEPTH, RESULT_BLOCK_LEN, ResultBlocks, SLICE_LEN};
 use diskside_engine::{DirectPolicy, Function, Launch, TierChoice};
 use diskside_host::function::{CallOutcome, FunctionError, FunctionKind, FunctionRequest};
 use diskside_io::Errno;
 use diskside_io::bytefile::{Access, Begun, ByteFile, Direction, LocalBytes};
 use diskside_io::request::{AsyncIo, Request as IoRequest, block_on, run_here};
 use diskside_sbpf::activation::Tier;
-use diskside_wire::function::{Class, DirectAccess, TierHint};
+use diskside_wire::function::{Class, DirectAccess, ResultMask, TierHint, Trailer};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,8 +37,10 @@ struct Inner {
 /// What a kernel gave, and what it took.
 #[derive(Clone, Debug)]
 pub struct KernelRan {
-    /// Its result.
+    /// Its result; blocks that were held back are zeroes.
     pub result: Vec<u8>,
+    /// The blocks of the result that were not held back, if some were.
+    pub blocks: Option<ResultBlocks>,
     /// Where it ran.
     pub side: Side,
     /// Bytes that it read from its files.
@@ -87,7 +89,8 @@ impl Session {
     /// them those of `writable`, which were opened to be written.
     ///
     /// It runs at the target that has all of the files, or here. Of `options` count: where, tier, limits, background,
-    /// [`direct`](RunOptions::direct), `depth` (accesses that may be under way) and `chunk_len` (bytes of a slice).
+    /// [`direct`](RunOptions::direct), [`result_blocks`](RunOptions::result_blocks), `depth` (accesses that may be under way) and
+    /// `chunk_len` (bytes of a slice).
     pub fn launch(
         &self,
         files: &[File],
@@ -122,6 +125,7 @@ impl KernelRequest {
     /// A kernel that changes no file is launched again at another server when one of several vanishes.
     fn run_over_copies(mut self, options: &RunOptions) -> Result<KernelRan, SessionError> {
         self.writable.iter().try_for_each(File::check_writable)?;
+        self.check_mask(options)?;
         let (files, mut tries) = (std::mem::take(&mut self.files), options.tries());
         loop {
             self.files = tries.files(&files)?;
@@ -130,6 +134,18 @@ impl KernelRequest {
                 Err(error) if !self.writable.is_empty() => return Err(error),
                 Err(error) => tries.go_on(&self.files, error)?,
             }
+        }
+    }
+
+    fn check_mask(&self, options: &RunOptions) -> Result<(), SessionError> {
+        let room = options.limits.result_len_max.div_ceil(RESULT_BLOCK_LEN);
+        match &options.result_blocks {
+            Some(blocks) if blocks.end() > room => {
+                let last = blocks.end() - 1;
+                let why = format!("block {last} is not in its result, which has room for {room} blocks of 4 KiB");
+                Err(SessionError::Input { name: self.kernel.name().to_owned(), why })
+            }
+            _ => Ok(()),
         }
     }
 
@@ -179,9 +195,12 @@ impl KernelRequest {
         };
         let CallOutcome { result, trailer, total, .. } =
             outcome.map_err(|error| SessionError::device(&self.name(), error))?;
+        let (result, blocks) = whole_result(result, &trailer, options.limits.result_len_max)
+            .map_err(|error| SessionError::device(&self.name(), error))?;
         let us = |us: u32| Duration::from_micros(us.into());
         Ok(KernelRan {
             result,
+            blocks,
             side: Side::Device,
             read_bytes: trailer.media_read,
             written_bytes: trailer.media_written,
@@ -223,6 +242,10 @@ impl KernelRequest {
             DirectPolicy::Possible => DirectAccess::Possible,
             DirectPolicy::All => DirectAccess::All,
         };
+        request.result_mask = match &options.result_blocks {
+            None => ResultMask::Kernel,
+            Some(blocks) => ResultMask::Host(blocks.within(options.limits.result_len_max).bits().to_vec()),
+        };
         request.tier = match options.tier {
             TierChoice::Only(Tier::Interpreter) => TierHint::Interpreter,
             TierChoice::Only(Tier::Cranelift) => TierHint::Cranelift,
@@ -261,6 +284,7 @@ impl KernelRequest {
             files: self.files.iter().map(|file| open(file, false)).collect::<Result<_, _>>()?,
             writable: self.writable.iter().map(|file| open(file, true)).collect::<Result<_, _>>()?,
             result_len_max: options.limits.result_len_max,
+            blocks: options.result_blocks.clone(),
             direct: options.direct,
             slice_len: options.chunk_len.unwrap_or(SLICE_LEN),
             depth: options.depth.unwrap_or(KERNEL_DEPTH),
@@ -272,6 +296,7 @@ impl KernelRequest {
         let io = launched.stats.io;
         Ok(KernelRan {
             result: launched.result.to_vec(),
+            blocks: launched.blocks,
             side: Side::Host,
             read_bytes: io.read_bytes,
             written_bytes: io.written_bytes,
@@ -283,6 +308,29 @@ impl KernelRequest {
             log: launched.log.0,
         })
     }
+}
+
+/// A result as the kernel made it, from what came of it: the blocks that were not held back, with their mask before them.
+fn whole_result(
+    sent: Vec<u8>,
+    trailer: &Trailer,
+    len_max: usize,
+) -> Result<(Vec<u8>, Option<ResultBlocks>), FunctionError> {
+    let mask_len = trailer.hop as usize;
+    if mask_len == 0 {
+        return Ok((sent, None));
+    }
+    let whole = || {
+        let result_len = usize::try_from(trailer.returned).ok().filter(|len| *len <= len_max)?;
+        let (bits, blocks) = sent.split_at_checked(mask_len)?;
+        let is_fitting = mask_len == result_len.div_ceil(RESULT_BLOCK_LEN).div_ceil(8);
+        let mask = is_fitting.then(|| ResultBlocks::of_bits(bits.to_vec()))?;
+        Some((mask.spread(blocks, result_len)?, Some(mask)))
+    };
+    whole().ok_or_else(|| {
+        let problem = format!("a mask of {mask_len} bytes, and blocks that are not those that it names");
+        FunctionError::Malformed { what: "result of a kernel", problem }
+    })
 }
 
 /// A file as a kernel here reads and writes it.

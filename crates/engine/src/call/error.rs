@@ -176,6 +176,14 @@ pub enum CallError {
         /// What is wrong.
         what: &'static str,
     },
+    /// A kernel marked blocks of its result that it has no room for.
+    #[error("{function} marked a block behind the room for its result, which has {blocks}")]
+    BadMask {
+        /// Which program.
+        function: String,
+        /// Blocks that there is room for.
+        blocks: usize,
+    },
     /// A kernel ended, and a write failed that it had begun and never waited for.
     #[error("{function} did not wait for a write of {file}, which failed: {source}")]
     FileWrite {

@@ -147,6 +147,7 @@ impl Compute {
     /// Runs a request with a host stream, in parts, and collects its result.
     pub fn call_with(&self, request: &FunctionRequest, input: Vec<Buffer>) -> RemoteCall {
         let len_max = if request.result_len_max == 0 { RESULT_LEN_MAX } else { request.result_len_max };
+        let len_max = request.sent_len_max(len_max);
         let stream = self.stream(request, input);
         let handle = stream.as_ref().ok().map(ResultStream::handle);
         RemoteCall::new(drive(async move { stream?.collect(len_max).await }), handle)

@@ -34,7 +34,8 @@ pub use log::{
     StatisticsPage, function_log, opcode_bit, program_state, quota_limit, statistics_kind,
 };
 pub use request::{
-    Class, DirectAccess, FunctionRequest, REQUEST_LEN_MAX, RecordSplit, RequestHeader, RequestPart, StateName, TierHint,
+    Class, DirectAccess, FunctionRequest, REQUEST_LEN_MAX, RESULT_BLOCK_LEN, RecordSplit, RequestHeader, RequestPart,
+    ResultMask, StateName, TierHint,
 };
 pub use trace::TraceContext;
 pub use trailer::{

@@ -213,6 +213,8 @@ pub struct FunctionRequest {
     pub chunks: Option<ChunkInput>,
     /// For a launch: which accesses pass the buffer of the kernel by.
     pub direct: DirectAccess,
+    /// For a launch: which blocks of its result travel.
+    pub result_mask: ResultMask,
     /// The host's span that the call is a part of.
     pub trace: Option<TraceContext>,
     /// Why the host has it run at the target, where it chose: a word, such as `faster`.
@@ -232,6 +234,21 @@ pub enum DirectAccess {
     All = 2,
 }
 
+/// Bytes of a block of a kernel's result, for each of which a mask has a bit.
+pub const RESULT_BLOCK_LEN: u64 = 4096;
+
+/// Which blocks of the result of a launch travel: bit `i % 8` of byte `i / 8` is block `i`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ResultMask {
+    /// All, also those that the kernel holds back, as zeroes: the host knows no masks.
+    #[default]
+    Unknown,
+    /// Those that the kernel does not hold back.
+    Kernel,
+    /// These, unless the kernel decides otherwise.
+    Host(Vec<u8>),
+}
+
 /// Types of a request's elements.
 const TLV_FUNCTION: u16 = 1;
 const TLV_STATE: u16 = 2;
@@ -243,6 +260,8 @@ const TLV_HEAP: u16 = 5;
 const TLV_SOURCE_LEN: u16 = 10;
 const TLV_DEPTH: u16 = 6 | tlv::IGNORABLE;
 const TLV_DIRECT: u16 = 11;
+const TLV_MASK: u16 = 14;
+const TLV_MASK_OF_KERNEL: u16 = 14 | tlv::IGNORABLE;
 const TLV_TRACE: u16 = 12 | tlv::IGNORABLE;
 const TLV_REASON: u16 = 13 | tlv::IGNORABLE;
 
@@ -280,9 +299,17 @@ impl FunctionRequest {
             decompression: None,
             chunks: None,
             direct: DirectAccess::Possible,
+            result_mask: ResultMask::Unknown,
             trace: None,
             reason: None,
         }
+    }
+
+    /// The most bytes that its result has for so many bytes of result: a mask comes before the blocks of a launch.
+    pub fn sent_len_max(&self, result_len_max: u64) -> u64 {
+        let is_masked = self.kind == FunctionKind::Launch && self.result_mask != ResultMask::Unknown;
+        let mask_len = if is_masked { result_len_max.div_ceil(RESULT_BLOCK_LEN).div_ceil(8) } else { 0 };
+        result_len_max.saturating_add(mask_len)
     }
 
     /// Bytes of it as it is sent.
@@ -375,6 +402,11 @@ impl FunctionRequest {
         }
         if self.direct != DirectAccess::Possible {
             tlv::push(&mut tlvs, TLV_DIRECT, &[self.direct as u8]);
+        }
+        match &self.result_mask {
+            ResultMask::Unknown => {}
+            ResultMask::Kernel => tlv::push(&mut tlvs, TLV_MASK_OF_KERNEL, &[]),
+            ResultMask::Host(bits) => tlv::push(&mut tlvs, TLV_MASK, bits),
         }
         if let Some(trace) = &self.trace {
             tlv::push(&mut tlvs, TLV_TRACE, &trace.to_bytes());
@@ -506,6 +538,8 @@ impl FunctionRequest {
                         }
                     };
                 }
+                TLV_MASK => self.result_mask = ResultMask::Host(value.to_vec()),
+                TLV_MASK_OF_KERNEL => self.result_mask = ResultMask::Kernel,
                 TLV_TRACE => self.trace = TraceContext::from_bytes(value),
                 TLV_REASON => self.reason = reason(value),
                 TLV_CHUNKS => self.chunks = Some(ChunkInput::parse(value, offset)?),

@@ -197,6 +197,26 @@ fn a_launch_says_which_accesses_are_direct() {
 }
 
 #[test]
+fn a_launch_says_which_blocks_of_its_result_travel() {
+    let launch = |result_mask| FunctionRequest { result_mask, ..FunctionRequest::new(FunctionKind::Launch, 1) };
+    let bytes = launch(ResultMask::Host(vec![0x81, 1])).encode();
+    assert_eq!(bytes[64..], [14, 0, 2, 0, 0x81, 1, 0, 0]);
+    // A target that knows no masks gives the whole result to a host that asks for no blocks.
+    let any = launch(ResultMask::Kernel).encode();
+    assert_eq!(any[64..], [14, 0x80, 0, 0]);
+    for mask in [ResultMask::Host(vec![0x81, 1]), ResultMask::Host(Vec::new()), ResultMask::Kernel, ResultMask::Unknown]
+    {
+        assert_eq!(FunctionRequest::decode(&launch(mask.clone()).encode()), Ok(launch(mask)));
+    }
+    // A bit for each block of 4 KiB.
+    let sent = |mask, len| launch(mask).sent_len_max(len);
+    assert_eq!([0, 1, 32768, 32769].map(|len| sent(ResultMask::Kernel, len)), [0, 2, 32769, 32771]);
+    assert_eq!([sent(ResultMask::Unknown, 5), sent(ResultMask::Kernel, u64::MAX)], [5, u64::MAX]);
+    let read = FunctionRequest { kind: FunctionKind::Read, ..launch(ResultMask::Kernel) };
+    assert_eq!(read.sent_len_max(5), 5);
+}
+
+#[test]
 fn a_part_of_a_request_is_laid_out_as_documented() {
     let part = RequestPart { start: 0x10, end: 0x500, zero: 8, source_index: 3 };
     let source = Endpoint::new(EndpointKind::File(1), 0x100, 0x200);

@@ -143,7 +143,8 @@ pub struct Trailer {
     pub trap_offset: u64,
     /// Bound of that region.
     pub bound: u64,
-    /// Hop of a traversal.
+    /// Hop of a traversal. For a launch: bytes of the mask that its result begins with, before the blocks that it names; 0: the
+    /// result is whole.
     pub hop: u32,
     /// Helper that trapped.
     pub helper: u32,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use diskside_engine::kernel::{KERNEL_DEPTH, KERNEL_DEPTH_MAX, KERNEL_RESULT_LEN, SLICE_LEN, SLICE_LEN_MAX};
+use diskside_engine::kernel::{KERNEL_DEPTH, KERNEL_DEPTH_MAX, SLICE_LEN, SLICE_LEN_MAX};
 use diskside_engine::pieces::WINDOW_LEN;
 use diskside_engine::split::Split;
 use diskside_engine::{
@@ -12,6 +12,7 @@ use diskside_wire::function::{CompressedBy, Decompression, FunctionRequest};
 
 use super::{PlannedSink, PlannedSource, UNKNOWN_LEN, chunk_len_of, codecs_of, split_of};
 use crate::ComputeConfig;
+use crate::call::job;
 use crate::endpoint::WRITE_BYTES;
 use crate::endpoint::files::FilesByPath;
 use diskside_export::FileSink;
@@ -157,10 +158,7 @@ impl PlanLimits {
     /// The limits of a kernel. It has one thread and no chunks.
     pub(crate) fn of_launch(request: &FunctionRequest, config: &ComputeConfig, memory_bytes_max: u64) -> Self {
         let heap_bytes = request.heap_len.unwrap_or(CallLimits::HEAP_LEN);
-        let result_len_max = match request.result_len_max {
-            0 => KERNEL_RESULT_LEN as u64,
-            asked => asked,
-        };
+        let result_len_max = job::launch_result_room(request);
         let deadline = config.deadline(request.deadline_ms);
         let slice_len = if request.chunk_len == 0 { SLICE_LEN } else { request.chunk_len as usize };
         let depth = request.depth.map_or(KERNEL_DEPTH, |asked| asked as usize).min(KERNEL_DEPTH_MAX);

@@ -7,6 +7,7 @@ use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::tries::Tries;
 use diskside_dispatch::{Decision, Observation, Reason, Side};
+use diskside_engine::kernel::ResultBlocks;
 use diskside_engine::split::Split;
 use diskside_engine::{Asked, CallError, CallLimits, Codec, DirectPolicy, Function, LOG_LINES_MAX, Pieces, TierChoice};
 use diskside_host::function::CallHandle;
@@ -71,6 +72,8 @@ pub struct RunOptions {
     pub depth: Option<usize>,
     /// Which accesses of a [kernel](crate::session::Session::launch) go straight to its files.
     pub direct: DirectPolicy,
+    /// The blocks of its result that a [kernel](crate::session::Session::launch) gives back, unless it decides otherwise; `None`: all.
+    pub result_blocks: Option<ResultBlocks>,
     /// Threads on the host, and the most at the device; [`ALL_THREADS`](Self::ALL_THREADS): as many as each has.
     pub threads: usize,
     /// Which tier runs it.
@@ -105,6 +108,7 @@ impl Default for RunOptions {
             split: None,
             depth: None,
             direct: DirectPolicy::Possible,
+            result_blocks: None,
             threads: 1,
             tier: TierChoice::Best,
             fold: true,
