@@ -334,7 +334,7 @@ pub(crate) fn plan_source(context: &CallContext, endpoint: &Endpoint) -> Result<
     }
 }
 
-fn plan_sink(context: &CallContext, endpoint: &Endpoint, at: usize) -> Result<PlannedSink, Problem> {
+pub(crate) fn plan_sink(context: &CallContext, endpoint: &Endpoint, at: usize) -> Result<PlannedSink, Problem> {
     match endpoint.kind {
         EndpointKind::Volume(nsid) => {
             let (volume, range) = volume_range(context, nsid, endpoint, Access::Write)?;

@@ -102,7 +102,7 @@ impl Association {
         let control = self.stops.queued(name, until);
         self.arm(&mut self.lock());
         let command = StandardCommand::new(sqe, admin, data, (Arc::clone(&control), until));
-        let memory = command.memory();
+        let memory = command.memory(&self.context);
         let me = Arc::clone(self);
         let run = Box::new(move || {
             if !me.stops.begin(name) {

@@ -9,6 +9,7 @@ use diskside_nvme::wire::memory::MemoryRange;
 use diskside_wire::function::{Class, Outcome, Trailer};
 
 use super::StandardCommand;
+use super::launch::KernelCommand;
 use super::sets::parse_ranges;
 use super::state::Standard;
 use crate::call::answer::{Answer, Problem};
@@ -18,7 +19,7 @@ use crate::program::programs::ActiveProgram;
 
 impl Standard {
     /// Execute Program.
-    pub(crate) fn execute(&self, context: &CallContext, standard: &StandardCommand) -> Result<Answer, Problem> {
+    pub(crate) fn execute(&self, context: &Arc<CallContext>, standard: &StandardCommand) -> Result<Answer, Problem> {
         let compute = &context.environment;
         let (command, data, cancel) = (standard.sqe.execution(), &standard.data, &standard.control.cancel);
         if command.rsid != 0 && command.ranges != 0 {
@@ -40,6 +41,10 @@ impl Standard {
         };
         let data = &data[inline_len..];
         let places = self.check_ranges(&ranges)?;
+        if let (Err(_), Ok(kernel)) = (program.function(None), program.kernel(None)) {
+            let launched = KernelCommand { program: &program, kernel, places: &places, data, data_at: inline_len };
+            return self.launch(context, standard, &launched);
+        }
         let function = self.functions.get(compute.engine.helpers(), &program)?;
         let (cparam1, cparam2) = (command.cparam1, command.cparam2);
         let state = if function.is_in_place() { state_of(context, cparam1, cparam2)? } else { None };

@@ -12,6 +12,7 @@ pub(crate) mod charge;
 mod copy;
 mod execute;
 mod functions;
+mod launch;
 mod pages;
 mod sets;
 pub(crate) mod state;
@@ -73,8 +74,9 @@ impl StandardCommand {
     }
 
     /// Bytes that it takes while it runs, beside its data.
-    pub(crate) fn memory(&self) -> u64 {
-        u64::from(self.sqe.sgl().len()) + if self.admin { 0 } else { copy::memory(&self.sqe, &self.data) }
+    pub(crate) fn memory(&self, context: &CallContext) -> u64 {
+        let own = if self.admin { 0 } else { copy::memory(&self.sqe, &self.data) + launch::memory(context, self) };
+        u64::from(self.sqe.sgl().len()) + own
     }
 }
 

@@ -17,6 +17,7 @@ mod full;
 mod handles;
 mod hostile;
 mod late;
+mod launches;
 mod layouts;
 mod life;
 mod limits;

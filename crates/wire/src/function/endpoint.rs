@@ -74,6 +74,25 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    /// Bytes of an entry.
+    pub const ENTRY_LEN: usize = 32;
+
+    /// As an entry.
+    pub fn to_bytes(&self) -> [u8; Self::ENTRY_LEN] {
+        zerocopy::transmute!(EndpointEntry::new(self))
+    }
+
+    /// Parses an entry at byte `base` of the data: of a sink, or of a source.
+    ///
+    /// # Errors
+    /// The first field that cannot be as it is.
+    pub fn from_bytes(bytes: [u8; Self::ENTRY_LEN], base: usize, sink: bool) -> Result<Self, FieldError> {
+        let entry: EndpointEntry = zerocopy::transmute!(bytes);
+        entry.parse(base, sink)
+    }
+}
+
 /// An endpoint as it is sent.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
