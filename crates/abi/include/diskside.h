@@ -150,6 +150,16 @@ DS_NOTE(abi, 1, __u32 version;, DS_ABI_VERSION);
  */
 #define DS_SELECT DS_NOTE(select, 8, __u32 yes;, 1)
 
+/*
+ * Hints of its author on its cost: bytes of output for 1000 bytes of input (output), how often it goes through its input
+ * (passes: 1 is best), and how it accesses memory (places: DS_IN_ORDER, or DS_SCATTERED over more than a cache holds). Where a
+ * request runs is decided by this until it is measured, and never what comes of it. Older hosts ignore it.
+ */
+#define DS_IN_ORDER 0
+#define DS_SCATTERED 1
+#define DS_COST(output, passes, places)                                                    \
+    DS_NOTE(cost, 0x8001, __u32 permille; __u32 times; __u32 how;, output, passes, places)
+
 /* ---- What a program is given ---------------------------------------------------------------- */
 
 /* ds_call.flags */

@@ -75,7 +75,7 @@ pub struct ds_part {
     /// End of its range.
     pub to: u64,
     /// Why it ran there, in a word: "told", "effects", "link_lost", "no_compute", "in_place", "many_files", "unmeasured",
-    /// "profiling", "faster", "tie", "faster_together", "tried"; "here" if the data is here, so that there is no choice;
+    /// "hinted", "profiling", "faster", "tie", "faster_together", "tried"; "here" if the data is here, so that there is no choice;
     /// "refused" if it could not run at the target of a mounted volume.
     pub reason: *const c_char,
     /// The same in a sentence, with what was expected of each side.

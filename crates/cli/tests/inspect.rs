@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::good;
+use common::{Server, diskside, good};
 
 /// The report on a function of twenty lines had 185, because clang copies functions of headers into loops, and each copy of an
 /// access had its own advice. The advice on the author's own lines was somewhere between them.
@@ -49,4 +49,47 @@ fn a_loop_that_begins_with_code_of_a_header_is_its_authors() {
     assert!(!report.contains("in headers:"), "{report}");
     let (_, place) = report.split_once("  loop at instruction ").expect("a loop");
     assert!(place.split_once("): ").expect("a place").0.contains("first.bpf.c:"), "{report}");
+}
+
+/// Hints of an author are shown, and choose the side of a first run. Its result is the same.
+#[test]
+fn hints_are_shown_and_choose_the_side_of_a_first_run() {
+    let server = Server::start("");
+    let numbers: Vec<u8> = (0..100_000_u64).flat_map(u64::to_le_bytes).collect();
+    server.file("n.u64", &numbers);
+    let body = "struct total { __u64 total; };\nSEC(\"read/sum\")\n__s64 sum(struct total *out, const __u64 *in, __u64 len, const void *args, const struct ds_call *call) {\n\
+                for (__u64 i = 0; i < len / 8; i++)\nout->total += in[i];\nreturn 8;\n}\n";
+    let cases = [
+        (
+            "DS_COST(1, 1, DS_IN_ORDER);",
+            Some(("1 bytes of output for 1000 of input, 1 pass, accesses in order", "device")),
+        ),
+        (
+            "DS_COST(2000, 3, DS_SCATTERED);",
+            Some(("2000 bytes of output for 1000 of input, 3 passes, scattered accesses", "host")),
+        ),
+        ("", None),
+    ];
+    for (at, (hints, told)) in cases.into_iter().enumerate() {
+        let text = format!("#include \"diskside.h\"\n{hints}\n{body}");
+        let source = server.file(&format!("sum{at}.bpf.c"), text.as_bytes()).display().to_string();
+        let report = good(&["inspect", &source]);
+        let (code, out, said) = diskside(&["run", &source, &server.at("n.u64"), "--explain"]);
+        assert_eq!(
+            (code, out),
+            (0, good(&["run", &source, &server.at("n.u64"), "--where", "device"]).into_bytes()),
+            "{said}"
+        );
+        match told {
+            Some((hints, side)) => {
+                assert!(report.contains(&format!("\nhints: {hints}\n")), "{report}");
+                let why = format!(": {side}: nothing is measured yet, and the function's hints speak for it");
+                assert!(said.contains(&why), "{said}");
+            }
+            None => {
+                assert!(!report.contains("hints"), "{report}");
+                assert!(said.contains(": device: one side is not measured yet"), "{said}");
+            }
+        }
+    }
 }

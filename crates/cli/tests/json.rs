@@ -92,6 +92,8 @@ fn with_quotas() -> (Process, String, tempfile::TempDir) {
 
 const EXEC: &[u8] =
     b"#include \"diskside.h\"\nSEC(\"exec/f\")\n__s64 f(const struct ds_exec *call) { ds_log(\"x\", 1); return 7; }\n";
+const HINTED: &[u8] = b"#include \"diskside.h\"\nDS_COST(8, 1, DS_IN_ORDER);\nSEC(\"exec/f\")\n\
+    __s64 f(const struct ds_exec *call) { return 7; }\n";
 const BAD: &[u8] = b"#include \"diskside.h\"\nSEC(\"read/bad\")\n__s64 bad(char *out, const char *in, __u64 in_len, \
     const void *args, const struct ds_call *call) { return *(__s64 *)0; }\n";
 
@@ -102,6 +104,7 @@ fn the_page_has_every_field_and_no_other() {
     let text = server.file("t", b"one\ntwo\n").display().to_string();
     let source = |name: &str, text: &[u8]| server.file(name, text).display().to_string();
     let (exec, bad) = (source("exec.bpf.c", EXEC), source("bad.bpf.c", BAD));
+    let hinted = source("hinted.bpf.c", HINTED);
     let (file, target, out) = (server.at("n.u64"), server.target(), server.dir.join("out").display().to_string());
     let volume = format!("nvme-tcp://{}/{NQN}", target.strip_prefix("diskside://").expect("its scheme"));
     let runs = [
@@ -124,7 +127,7 @@ fn the_page_has_every_field_and_no_other() {
     check("execute", &[output(&["execute", &exec, &local, "--out", &format!("1={out}")])], &[]);
     let functions = [output(&["functions"]), output(&["functions", target]), output(&["functions", "--helpers"])];
     check("functions", &functions, &["functions[].arguments", "functions[].result", "functions[].effects[]"]);
-    let inspected = [output(&["inspect", "stats64"]), output(&["inspect", "histogram"]), output(&["inspect", &exec])];
+    let inspected = ["stats64", "histogram", &exec, &hinted].map(|object| output(&["inspect", object]));
     check("inspect", &inspected, &["programs[].effects[]"]);
     check("verify", &[output(&["verify", "stats64"]), output(&["verify", &bad])], &["programs[].effects[]"]);
     check("discover", &[output(&["discover", &volume])], &[]);

@@ -113,14 +113,16 @@ fn first(pair: &mut Pair, request: &Request) -> Decision {
     // The requests that were first may still run: what only their probes said is not a reason to leave their side.
     let known =
         |side: Side| pair.costs(side, side == Side::Device || fetches).is_some() && pair.knows_whole(side, request);
-    let side = match (known(Side::Host), known(Side::Device)) {
-        (true, false) => Side::Host,
-        (false, true) => Side::Device,
+    let hints = request.hints.filter(|_| request.direction == Direction::Read);
+    let (side, reason) = match (known(Side::Host), known(Side::Device), hints) {
+        (true, false, _) => (Side::Host, Reason::Unmeasured),
+        (false, true, _) => (Side::Device, Reason::Unmeasured),
         // Where the data is.
-        _ if request.direction == Direction::Read && !fetches => Side::Host,
-        _ => Side::Device,
+        _ if request.direction == Direction::Read && !fetches => (Side::Host, Reason::Unmeasured),
+        (false, false, Some(hints)) => (hints.side(request), Reason::Hinted),
+        _ => (Side::Device, Reason::Unmeasured),
     };
-    let mut decision = Decision::new(side.into(), Reason::Unmeasured);
+    let mut decision = Decision::new(side.into(), reason);
     let len = request.len_bytes as f64;
     // The first have in them what is done once.
     let takes_long = pair.measured(side) >= SETTLED

@@ -81,6 +81,8 @@ pub enum Reason {
     ManyFiles,
     /// One side was never measured: it is tried by a part.
     Unmeasured,
+    /// Nothing is measured yet, and the program's author knows what it costs.
+    Hinted,
     /// The first requests of a period run on both sides.
     Profiling,
     /// This side is faster.
@@ -95,7 +97,7 @@ pub enum Reason {
 
 impl Reason {
     /// All, in the order in which they are counted.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Told,
         Self::Effects,
         Self::LinkLost,
@@ -103,6 +105,7 @@ impl Reason {
         Self::InPlace,
         Self::ManyFiles,
         Self::Unmeasured,
+        Self::Hinted,
         Self::Profiling,
         Self::Faster,
         Self::Tie,
@@ -121,6 +124,7 @@ impl Reason {
             Self::InPlace => "in_place",
             Self::ManyFiles => "many_files",
             Self::Unmeasured => "unmeasured",
+            Self::Hinted => "hinted",
             Self::Profiling => "profiling",
             Self::Faster => "faster",
             Self::Tie => "tie",
@@ -140,6 +144,7 @@ impl fmt::Display for Reason {
             Self::InPlace => "the input is there, and the output stays there",
             Self::ManyFiles => "there are many files, and one request is over all of them",
             Self::Unmeasured => "one side is not measured yet",
+            Self::Hinted => "nothing is measured yet, and the function's hints speak for it",
             Self::Profiling => "the first requests of a period are measured on both sides",
             Self::Faster => "it is faster there",
             Self::Tie => "both sides are equally fast, so it stays",

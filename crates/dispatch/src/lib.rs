@@ -77,8 +77,40 @@ pub struct Request {
     pub divisible: bool,
     /// Bytes of the shortest part that can run apart to measure a side; 0: any.
     pub part_len_bytes: u64,
+    /// Hints of the program's author on its cost, for a side that was never measured.
+    pub hints: Option<Hints>,
     /// Where the caller wants it, whatever the policy.
     pub told: Option<Side>,
+}
+
+/// Hints of a program's author on its cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hints {
+    /// Bytes of output for 1,000 bytes of input.
+    pub output_permille: u32,
+    /// Times that it goes through its input.
+    pub passes: u32,
+    /// Whether it accesses memory anywhere.
+    pub scattered: bool,
+}
+
+/// So much of the input must not travel, in a thousandth of it, for each pass but the first.
+const PASS_PERMILLE: u64 = 100;
+/// And so much if accesses are scattered.
+const SCATTERED_PERMILLE: u64 = 500;
+
+impl Hints {
+    /// Where a read runs that nothing is measured of: at the device if enough of its input stays there. Delilah's authors found
+    /// that offloading pays by the data that it keeps from moving, for operators that read it once, and least where memory is
+    /// accessed everywhere.
+    fn side(&self, request: &Request) -> Side {
+        let missing = u128::from(request.len_bytes - request.cached_bytes);
+        let travels_permille = (missing * 1000 / u128::from(request.len_bytes.max(1))) as u64;
+        let scattered = if self.scattered { SCATTERED_PERMILLE } else { 0 };
+        let costs_permille = u64::from(self.passes.saturating_sub(1)) * PASS_PERMILLE + scattered;
+        let is_worth_it = travels_permille > u64::from(self.output_permille) + costs_permille;
+        if is_worth_it { Side::Device } else { Side::Host }
+    }
 }
 
 impl Request {
@@ -92,6 +124,7 @@ impl Request {
             effect_free: true,
             divisible: true,
             part_len_bytes: 0,
+            hints: None,
             told: None,
         }
     }

@@ -3,8 +3,8 @@
 mod world;
 
 use diskside_dispatch::{
-    Conditions, Direction, Dispatcher, Learnt, Link, Observation, PAIRS_MAX, PairId, Plan, Policy, Reason, Request,
-    Side, Variables, Waits, Work,
+    Conditions, Direction, Dispatcher, Hints, Learnt, Link, Observation, PAIRS_MAX, PairId, Plan, Policy, Reason,
+    Request, Side, Variables, Waits, Work,
 };
 use proptest::prelude::*;
 use world::{MIB, PAIR, Tally, World, variables};
@@ -480,4 +480,57 @@ fn a_few_bytes_say_nothing_of_many() {
     }
     let estimate = dispatcher.decide(PAIR, &long, &Conditions::default()).estimate.expect("both are known");
     assert!(estimate.host_s < 0.3 && estimate.device_s < 0.6, "{estimate:?}");
+}
+
+/// Where nothing is measured the device was tried first, also by functions whose output is longer than their input.
+#[test]
+fn hints_decide_until_both_sides_are_measured() {
+    let hints = |output_permille, passes, scattered| Some(Hints { output_permille, passes, scattered });
+    let ask = |hints, cached_bytes| {
+        let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+        let request = Request { hints, cached_bytes, ..Request::read(64 * MIB) };
+        dispatcher.decide(PAIR, &request, &Conditions::default())
+    };
+    for (hints, cached, plan) in [
+        (hints(1, 1, false), 0, Plan::Device),
+        (hints(999, 1, false), 0, Plan::Device),
+        (hints(1000, 1, false), 0, Plan::Host),
+        (hints(32_000, 1, false), 0, Plan::Host),
+        (hints(0, 10, false), 0, Plan::Device),
+        (hints(0, 11, false), 0, Plan::Host),
+        (hints(499, 1, true), 0, Plan::Device),
+        (hints(500, 1, true), 0, Plan::Host),
+        // Half of the input needs no way.
+        (hints(499, 1, false), 32 * MIB, Plan::Device),
+        (hints(500, 1, false), 32 * MIB, Plan::Host),
+        (hints(u32::MAX, u32::MAX, true), 0, Plan::Host),
+    ] {
+        let decision = ask(hints, cached);
+        assert_eq!((decision.plan, decision.reason), (plan, Reason::Hinted), "{hints:?} {cached}");
+        let other = decision.probe.expect("the other side is measured").side;
+        assert_eq!(Plan::from(other.other()), plan, "{hints:?}");
+    }
+    assert_eq!(ask(None, 0).reason, Reason::Unmeasured);
+    // The host has all of it.
+    assert_eq!(ask(hints(0, 1, false), 64 * MIB).reason, Reason::Unmeasured);
+    let written = Request { hints: hints(5000, 1, false), direction: Direction::Write, ..Request::read(MIB) };
+    let decision = Dispatcher::new(Policy::Adaptive).decide(PAIR, &written, &Conditions::default());
+    assert_eq!((decision.plan, decision.reason), (Plan::Device, Reason::Unmeasured));
+}
+
+/// What was measured counts, whatever the hints say.
+#[test]
+fn wrong_hints_cost_one_request() {
+    let mut world = World::new(variables(5.0), 0.0);
+    let mut dispatcher = Dispatcher::new(Policy::Adaptive);
+    let wrong = Some(Hints { output_permille: 5000, passes: 9, scattered: true });
+    let request = Request { hints: wrong, ..Request::read(64 * MIB) };
+    let first = world.step(&mut dispatcher, PAIR, &request, &mut Tally::default());
+    assert_eq!((first.plan, first.reason), (Plan::Host, Reason::Hinted));
+    for _ in 0..20 {
+        let decision = world.step(&mut dispatcher, PAIR, &request, &mut Tally::default());
+        assert_ne!(decision.reason, Reason::Hinted);
+    }
+    let decision = world.step(&mut dispatcher, PAIR, &request, &mut Tally::default());
+    assert_eq!((decision.plan, decision.reason), (Plan::Device, Reason::Faster), "{decision}");
 }

@@ -417,6 +417,16 @@ fn notes() {
         (words(9, &[]), "record type 9 is unknown here; compile with the header of this host"),
         (words(0, &[1]), "record type 0 is 4 bytes long instead of 0"),
         (words(0x8005, &[1]), "it loads"),
+        (words(0x8001, &[1_000_000, 1000, 1]), "it loads"),
+        (words(0x8001, &[1, 1]), "record type 32769 is 8 bytes long instead of 12"),
+        (words(0x8001, &[1_000_001, 1, 0]), "1000001 bytes of output for 1000 of input: at most 1000000"),
+        (words(0x8001, &[1, 0, 0]), "0 passes over the input: 1 to 1000"),
+        (words(0x8001, &[1, 1001, 0]), "1001 passes over the input: 1 to 1000"),
+        (words(0x8001, &[1, 1, 2]), "accesses 2 are not defined: 0 in order, 1 scattered"),
+        (
+            note(&[1, 128, 12, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0].repeat(2)),
+            "offset 0x10: record type 32769 appears twice; keep one",
+        ),
         (
             note(&[2, 0, 4, 0, 64, 0, 0, 0, 2, 0, 4, 0, 64, 0, 0, 0]),
             "offset 0x8: record type 2 appears twice; keep one",

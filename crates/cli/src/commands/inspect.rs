@@ -11,7 +11,7 @@ use diskside::llvm::remarks::{self, Outcome};
 use diskside::llvm::{Compiler, PROGRAM, VARIABLE, compile};
 use diskside::sandbox::activation::{Program, Tier};
 use diskside::sandbox::disasm;
-use diskside::sandbox::image::{Image, Kind};
+use diskside::sandbox::image::{CostHints, Image, Kind};
 use diskside::sandbox::ir::LoopReport;
 use diskside::{CodeCache, OnMiss, TierChoice};
 use serde_json::json;
@@ -61,9 +61,15 @@ impl Inspect {
                 .map(|(i, p)| document(&image, i, p.as_ref().ok(), said[i].as_ref()))
                 .collect();
             let imports: Vec<_> = image.imports.iter().map(|i| json!({ "name": i.name, "weak": i.weak })).collect();
-            return Ok(output::print_json(
-                json!({ "object": self.object.to_string_lossy(), "programs": list, "helpers": imports }),
-            )?);
+            let cost = image.note.cost.as_ref().map(|cost| {
+                json!({ "output_permille": cost.output_permille, "passes": cost.passes, "scattered": cost.scattered })
+            });
+            let object = self.object.to_string_lossy();
+            let mut document = json!({ "object": object, "programs": list, "helpers": imports });
+            if let Some(cost) = cost {
+                document["hints"] = cost;
+            }
+            return Ok(output::print_json(document)?);
         }
         write!(output::stdout(), "{}", summary(&image, &programs))?;
         for (i, program) in programs.iter().enumerate() {
@@ -112,11 +118,19 @@ fn summary<E>(image: &Image, programs: &[Result<Program, E>]) -> String {
     let needs: Vec<_> =
         image.imports.iter().map(|i| if i.weak { format!("{} (weak)", i.name) } else { i.name.clone() }).collect();
     let needs = if needs.is_empty() { "none".into() } else { needs.join(", ") };
+    let cost = image.note.cost.as_ref().map_or_else(String::new, |cost| format!("hints: {}\n", cost_text(cost)));
     format!(
-        "{table}helpers: {needs}\nrodata {}, data {}\n",
+        "{table}{cost}helpers: {needs}\nrodata {}, data {}\n",
         bytes(image.rodata.len() as u64),
         bytes(image.data.len() as u64)
     )
+}
+
+/// What the author says of its cost.
+fn cost_text(cost: &CostHints) -> String {
+    let passes = if cost.passes == 1 { "1 pass".to_owned() } else { format!("{} passes", cost.passes) };
+    let places = if cost.scattered { "scattered accesses" } else { "accesses in order" };
+    format!("{} bytes of output for 1000 of input, {passes}, {places}", cost.output_permille)
 }
 
 fn effects_text(program: &Program) -> String {

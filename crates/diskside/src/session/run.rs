@@ -176,6 +176,7 @@ fn read_once(
             && (folds || out.is_none())
             && (!function.folds_in_order() || !folds || frames_fit(function, &pieces, &range)),
         part_len_bytes: 0,
+        hints: job.hints(),
         told: options.place.told(),
     };
     let decision = job.decide(&request)?;

@@ -216,6 +216,26 @@ pub struct Note {
     pub selects: bool,
     /// The kind of programs whose section names none.
     pub kind: Option<Kind>,
+    /// What its author knows of its cost.
+    pub cost: Option<CostHints>,
+}
+
+/// What the author of an object knows of its cost. It is used where nothing is measured yet, and is never part of a result.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CostHints {
+    /// Bytes of output for 1,000 bytes of input, when outputs are folded.
+    pub output_permille: u32,
+    /// Times that it goes through its input.
+    pub passes: u32,
+    /// Whether it accesses memory anywhere, and more of it than fits into a cache.
+    pub scattered: bool,
+}
+
+impl CostHints {
+    /// The most output.
+    pub const OUTPUT_PERMILLE_MAX: u32 = 1_000_000;
+    /// The most passes.
+    pub const PASSES_MAX: u32 = 1000;
 }
 
 impl Note {
@@ -239,6 +259,7 @@ impl Default for Note {
             concatenates: false,
             selects: false,
             kind: None,
+            cost: None,
         }
     }
 }

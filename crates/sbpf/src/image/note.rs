@@ -20,12 +20,13 @@
 //! | 5 | `u32` kind | kind of programs whose section names none: 1 `xrp`, 2 `delilah` |
 //! | 6 | `u32` 1 | outputs of pieces stand one after another |
 //! | 7 | `u32` count | a piece holds a multiple of so many records, from 1 to 65,536 |
+//! | 8001h | `u32` permille, `u32` passes, `u32` places | hints of what programs cost: output for 1,000 bytes of input, up to 1,000,000; times that they go through it, 1 to 1,000; 0 in order, 1 scattered |
 //!
 //! A type may appear once. An unknown type with bit 15 set is ignored (a hint for later hosts); any
 //! other unknown type is an error, because the program needs something that this host does not know.
 
 use super::error::ImageError;
-use super::{Kind, Note, Split};
+use super::{CostHints, Kind, Note, Split};
 
 /// The newest version of the program ABI that is known here.
 pub const ABI_VERSION: u32 = 1;
@@ -43,11 +44,12 @@ const SELECT: u16 = 8;
 const LAST: u16 = SELECT;
 /// Set in types that a host may ignore.
 const OPTIONAL: u16 = 0x8000;
+const COST: u16 = 1 | OPTIONAL;
 
 /// Reads the section.
 pub(super) fn parse(bytes: &[u8]) -> Result<Note, ImageError> {
     let mut note = Note::default();
-    let mut seen = [false; LAST as usize + 1];
+    let (mut seen, mut seen_cost) = ([false; LAST as usize + 1], false);
     let mut at = 0;
     while at < bytes.len() {
         let bad = |what: String| ImageError::Note { offset: at, what };
@@ -56,8 +58,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Note, ImageError> {
         let ty = u16::from_le_bytes([header[0], header[1]]);
         let len = usize::from(u16::from_le_bytes([header[2], header[3]]));
         let payload = bytes.get(at + 4..at + 4 + len).ok_or_else(cut)?;
-        if ty != PADDING && ty <= LAST {
-            let again = std::mem::replace(&mut seen[usize::from(ty)], true);
+        let known = match ty {
+            COST => Some(&mut seen_cost),
+            PADDING => None,
+            ty => seen.get_mut(usize::from(ty)),
+        };
+        if let Some(known) = known {
+            let again = std::mem::replace(known, true);
             if again {
                 return Err(bad(format!("record type {ty} appears twice; keep one")));
             }
@@ -157,6 +164,24 @@ impl Record<'_> {
                     ));
                 }
                 note.piece_records = records;
+            }
+            COST => {
+                let [output_permille, passes, places] = self.words()?;
+                if output_permille > CostHints::OUTPUT_PERMILLE_MAX {
+                    return refuse(format!(
+                        "{output_permille} bytes of output for 1000 of input: at most {}",
+                        CostHints::OUTPUT_PERMILLE_MAX
+                    ));
+                }
+                if passes == 0 || passes > CostHints::PASSES_MAX {
+                    return refuse(format!("{passes} passes over the input: 1 to {}", CostHints::PASSES_MAX));
+                }
+                let scattered = match places {
+                    0 => false,
+                    1 => true,
+                    _ => return refuse(format!("accesses {places} are not defined: 0 in order, 1 scattered")),
+                };
+                note.cost = Some(CostHints { output_permille, passes, scattered });
             }
             ty if ty & OPTIONAL != 0 => {}
             ty => {

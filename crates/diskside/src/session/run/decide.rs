@@ -5,7 +5,7 @@ use crate::session::cache::BLOCK_LEN;
 use crate::session::crowd::Present;
 use crate::session::error::SessionError;
 use crate::session::learnt::Subject;
-use diskside_dispatch::{Conditions, Decision, Link as LinkState, Observation, PairId, Plan, Request, Side};
+use diskside_dispatch::{Conditions, Decision, Hints, Link as LinkState, Observation, PairId, Plan, Request, Side};
 use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
 use std::ops::Range;
@@ -65,6 +65,12 @@ impl Job<'_> {
         let pair = self.file.pair(self.function);
         self.recall(pair, &link.name);
         inner.session.lock_dispatcher().decide(pair, request, &conditions)
+    }
+
+    /// What the function's author knows of its cost.
+    pub(super) fn hints(&self) -> Option<Hints> {
+        let cost = self.function.note().cost?;
+        Some(Hints { output_permille: cost.output_permille, passes: cost.passes, scattered: cost.scattered })
     }
 
     /// Bytes that a device computes at a time.

@@ -235,6 +235,7 @@ fn side_of(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> 
         effect_free: function.is_pure(),
         divisible: false,
         part_len_bytes: 0,
+        hints: job.hints(),
         told,
     })
 }

@@ -59,6 +59,7 @@ fn write_once(
             effect_free: function.is_pure(),
             divisible: false,
             part_len_bytes: 0,
+            hints: None,
             told: options.place.told(),
         };
         Some(job.decide(&request)?)
