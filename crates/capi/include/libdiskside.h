@@ -148,6 +148,8 @@ typedef enum ds_flags {
     DS_BACKGROUND = 2,
     // Results of chunks and of files stand one after another, although the function could combine them.
     DS_NO_COMBINE = 4,
+    // The host folds the results of all pieces itself: the device gives each as it is.
+    DS_FOLD_HERE = 8,
 } ds_flags;
 
 // How sure a function over a file on a mounted volume has to be of the file's blocks.

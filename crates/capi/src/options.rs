@@ -104,6 +104,8 @@ pub enum ds_flags {
     DS_BACKGROUND = 2,
     /// Results of chunks and of files stand one after another, although the function could combine them.
     DS_NO_COMBINE = 4,
+    /// The host folds the results of all pieces itself: the device gives each as it is.
+    DS_FOLD_HERE = 8,
 }
 
 /// How a function is to run. Begin with all zero except `size`; zero selects the defaults below: `ds_options options =
@@ -221,7 +223,10 @@ impl ds_options {
     fn parse(&self) -> Result<RunOptions, Failure> {
         let mut options =
             RunOptions { place: self.place()?, tier: self.tier()?, split: self.split()?, ..RunOptions::default() };
-        let all = ds_flags::DS_DURABLE as u32 | ds_flags::DS_BACKGROUND as u32 | ds_flags::DS_NO_COMBINE as u32;
+        let all = ds_flags::DS_DURABLE as u32
+            | ds_flags::DS_BACKGROUND as u32
+            | ds_flags::DS_NO_COMBINE as u32
+            | ds_flags::DS_FOLD_HERE as u32;
         if self.flags & !all != 0 {
             return Err(Failure::invalid(format!("ds_options: flags {:#x} are not known", self.flags & !all)));
         }
@@ -229,6 +234,7 @@ impl ds_options {
         options.durable = has(ds_flags::DS_DURABLE);
         options.background = has(ds_flags::DS_BACKGROUND);
         options.fold = !has(ds_flags::DS_NO_COMBINE);
+        options.fold_here = has(ds_flags::DS_FOLD_HERE);
         let length = |name: &str, value: u64| {
             usize::try_from(value).map_err(|_| Failure::invalid(format!("ds_options: {name} {value} is too long")))
         };

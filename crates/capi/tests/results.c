@@ -207,7 +207,7 @@ static void sizes(ds_file *file, ds_function *stats64) {
         assert(strstr(ds_error(), "ds_options: its size is"));
     }
     ds_options bad[] = {
-        { .tier = 9 }, { .flags = 8 }, { .split = 9 }, { .split = DS_SPLIT_LENGTH }, { .split = DS_SPLIT_BYTE, .split_at = 256 },
+        { .tier = 9 }, { .flags = 16 }, { .split = 9 }, { .split = DS_SPLIT_LENGTH }, { .split = DS_SPLIT_BYTE, .split_at = 256 },
         { .split_at = 1 }, { .decompress = 4 }, { .header = 3 }, { .depth = 65 }, { .direct = 3 }, { .result_blocks_len = 1 },
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

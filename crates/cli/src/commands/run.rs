@@ -142,6 +142,9 @@ pub(crate) struct Run {
     /// Do not fold the results of the chunks
     #[arg(long)]
     no_combine: bool,
+    /// Fold the results of all pieces here: of a function at a target each piece's result travels
+    #[arg(long, conflicts_with = "no_combine")]
+    fold_here: bool,
     /// Write the result to this file, as it is: a path, `-` for standard output, or diskside://HOST[:PORT]/EXPORT/PATH
     #[arg(long, short, value_name = "FILE")]
     out: Option<OsString>,
@@ -240,6 +243,7 @@ impl Run {
             split: self.split,
             tier: self.tier.map_or(TierChoice::Best, TierChoice::Only),
             fold: !self.no_combine,
+            fold_here: self.fold_here,
             background: self.background,
             state: self.state.clone(),
             progress: Some(Arc::clone(progress.done())),

@@ -191,7 +191,7 @@ fn read_once(
         }
         out => {
             // Parts that are folded apart would be folded in another order.
-            job.frames |= folds && function.folds_in_order() && segments.len() > 1;
+            job.frames |= folds && (options.fold_here || function.folds_in_order() && segments.len() > 1);
             let is_cut = segments.len() > 1;
             let done = match job.run_together(segments, probe, decision.plan) {
                 // Parts fail in whatever order they ran in: one call tells the failure that comes first in the file.

@@ -32,7 +32,9 @@ const SOURCE_PATHS: u32 = 1 << 6;
 /// Whether these are chunks, or more files than run at the same time, all of exports of one target, which takes them by their
 /// paths.
 pub(super) fn takes_paths(files: &[File], options: &RunOptions) -> bool {
-    (options.chunks.is_some() || files.len() > AT_ONCE) && can_take_paths(files, options)
+    // One request for many files folds their results there.
+    let are_many = files.len() > AT_ONCE && !options.fold_here;
+    (options.chunks.is_some() || are_many) && can_take_paths(files, options)
 }
 
 /// Whether this is one file that is not open and need not be: its target gets the path with the request, looks at the
@@ -49,7 +51,7 @@ pub(super) fn is_asked_for_by_path(files: &[File], options: &RunOptions) -> bool
         Where::Auto => inner.session.short_files().len_bytes(inner.id).is_some(),
         Where::Host => false,
     };
-    is_closed && can_be_there && options.threads == 1 && can_take_paths(files, options)
+    is_closed && can_be_there && options.threads == 1 && !options.fold_here && can_take_paths(files, options)
 }
 
 fn can_take_paths(files: &[File], options: &RunOptions) -> bool {

@@ -172,7 +172,7 @@ impl Session {
             parts.into_iter().for_each(|part| total.add(part));
         } else {
             // Each file's own fold would be another order.
-            let frames = folds && files.len() > 1 && function.folds_in_order();
+            let frames = folds && (options.fold_here || files.len() > 1 && function.folds_in_order());
             let (mut parts, failed) = at_once(files, function, args, options, frames, None);
             match &failed {
                 Some(error) if frames && error.is_of_function() => {

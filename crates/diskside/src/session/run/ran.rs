@@ -80,6 +80,8 @@ pub struct RunOptions {
     pub tier: TierChoice,
     /// Whether results are folded, when the function has a `combine`.
     pub fold: bool,
+    /// Whether the host folds the results of all pieces itself: the device gives each as it is. Then a function is offloaded in part.
+    pub fold_here: bool,
     /// When it is stopped. Its `cancel` stops it on either side.
     pub limits: CallLimits,
     /// Whether the device runs it only when nothing else is to do.
@@ -112,6 +114,7 @@ impl Default for RunOptions {
             threads: 1,
             tier: TierChoice::Best,
             fold: true,
+            fold_here: false,
             limits: CallLimits::default(),
             background: false,
             durable: false,

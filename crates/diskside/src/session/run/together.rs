@@ -105,7 +105,9 @@ impl Job<'_> {
     /// The result of all parts, in the order of the input.
     fn put_together(&self, done: &mut [Done]) -> Result<PutTogether, SessionError> {
         let as_it_is = |result| PutTogether { result, fold: Duration::ZERO };
-        if let [only] = done {
+        if let [only] = done
+            && (!self.frames || self.hands_on)
+        {
             return Ok(as_it_is(std::mem::take(&mut only.result)));
         }
         if self.hands_on {
