@@ -213,9 +213,10 @@ impl ds_options {
                 let len = self.result_blocks_len;
                 Err(Failure::invalid(format!("ds_options: result_blocks_len is {len}, and there is no such mask")))
             }
-            // SAFETY: the caller's promise.
             (false, Ok(len)) => {
-                Ok(Some(ResultBlocks::of_bits(unsafe { bytes_of(self.result_blocks.cast(), len)? }.to_vec())))
+                // SAFETY: the caller's promise.
+                let bits = unsafe { bytes_of(self.result_blocks.cast(), len)? };
+                Ok(Some(ResultBlocks::of_bits(bits.to_vec())))
             }
         }
     }

@@ -58,7 +58,7 @@ pub(super) fn memory(context: &CallContext, command: &StandardCommand) -> u64 {
         rsid => standard.sets().get(&context.host.nqn, rsid).ok().map(|ranges| ranges[0].len.get()),
     };
     let needs = needed(window.unwrap_or(0) as usize, depth_of(execution.cparam2));
-    // What is more than there is for a host is refused when its turn comes.
+    // More than there is for a host is refused when its turn comes.
     needs.min(context.host.calls_memory_max(&environment.config))
 }
 

@@ -145,11 +145,12 @@ mod tests {
     #[test]
     fn the_last_block_of_a_result_may_be_short() {
         let all = ResultBlocks::all(LEN);
-        assert_eq!((all.end(), all.leave_some(LEN), all.bytes(LEN)), (10, false, vec![0..LEN]));
+        assert_eq!((all.end(), all.leave_some(LEN)), (10, false));
+        assert_eq!(all.bytes(LEN), std::slice::from_ref(&(0..LEN)));
         assert!(all.leave_some(LEN + RESULT_BLOCK_LEN) && !all.leave_some(0));
         let mut last = ResultBlocks::default();
         last.add(9..20);
-        assert_eq!(last.bytes(LEN), [9 * RESULT_BLOCK_LEN..LEN]);
+        assert_eq!(last.bytes(LEN), std::slice::from_ref(&(9 * RESULT_BLOCK_LEN..LEN)));
         assert_eq!(last.within(LEN).bits(), [0, 0b10]);
         assert_eq!(last.within(8 * RESULT_BLOCK_LEN).bits(), [0]);
         assert_eq!(last.within(0).bits(), [0; 0]);

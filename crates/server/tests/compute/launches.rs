@@ -91,7 +91,7 @@ fn a_kernel_is_executed_over_a_window_of_memory_and_its_mask() {
     assert_eq!((answer.status, answer.result), (Status::SUCCESS, (PAGES * PAGE) as u64));
     let expected = [&added(&pages, 1)[..], &old[PAGES * PAGE..]].concat();
     assert!(client.memory_read(0, WINDOW) == expected);
-    // What the kernel holds back stays in memory as it was, and so it does without a range for the mask.
+    // Pages that the kernel holds back stay in memory as they were, and so it does without a range for the mask.
     for ranges in [&[window][..], &[window, mask]] {
         client.memory_write(0, &old).ok();
         client.memory_write(MASK_AT, &0x7ff_u64.to_le_bytes()).ok();
