@@ -14,7 +14,7 @@ use diskside_nvme::wire::{CSI_COMPUTE, program_opcode};
 use diskside_nvme::wire::{CopySourceEntry, Sgl, Sqe, cns, nvm_opcode};
 use diskside_server::Target;
 use diskside_server::config::{Size, VolumeSpec};
-use diskside_wire::function::{ProgramDirectory, function_log, program_state};
+use diskside_wire::function::{Endpoint, EndpointKind, ProgramDirectory, function_log, program_state};
 use zerocopy::{FromBytes, IntoBytes};
 
 const VOLUME: u32 = 1;
@@ -345,10 +345,17 @@ impl Run<'_> {
         let pind = u16::from(self.byte()) % (self.lab.shipped as u16 + 5);
         let (rsid, ranges) = if self.byte().is_multiple_of(2) { (self.rsid(), Vec::new()) } else { (0, self.ranges()) };
         let extra = usize::from(self.byte()) / 4;
-        let data = [ranges.as_bytes(), &self.bytes(extra)].concat();
+        let args = self.bytes(extra);
         let data_len = if self.byte() == 0 { self.word() as u32 } else { 0 };
         let count = if self.byte() == 0 { self.byte() } else { ranges.len() as u8 };
-        let (cparam1, cparam2) = (self.word(), self.word());
+        let (word, cparam2) = (self.word(), self.word());
+        // A kernel gets a volume that it may read, one that it may write as well, or what comes.
+        let (files, cparam1) = match word % 4 {
+            1 => (Endpoint::whole(EndpointKind::Volume(VOLUME)).to_bytes().to_vec(), 1),
+            2 => (Endpoint::whole(EndpointKind::Volume(VOLUME)).to_bytes().to_vec(), 1 << 16),
+            _ => (Vec::new(), word),
+        };
+        let data = [ranges.as_bytes(), &files, &args].concat();
         let execution = Execution { pind, rsid, ranges: count.into(), data_len, cparam1, cparam2 };
         let (status, _) = self.send(host, Sqe::execute_program(COMPUTE, &execution), false, &data);
         if status == Status::SUCCESS || status == Status::FUNCTION_FAILED.dnr() {
@@ -356,9 +363,15 @@ impl Run<'_> {
             let set = self.sets.iter().find(|(_, known, _)| *known == rsid && rsid != 0);
             let ranges = set.map_or(ranges, |(_, _, ranges)| ranges.clone());
             self.take_over_in(&ranges);
+            // A kernel writes its files, too.
+            if cparam1 == 1 << 16 {
+                self.volume = self.volume_now();
+            }
         }
         let allowed = [
             Status::FUNCTION_FAILED,
+            Status::NAMESPACE_NOT_REACHABLE,
+            Status::INSUFFICIENT_PROGRAM_RESOURCES,
             Status::INVALID_FIELD,
             Status::INVALID_PROGRAM_INDEX,
             Status::NO_PROGRAM,
