@@ -127,7 +127,7 @@ fn main() -> ExitCode {
     let _ = diskside_sys::standard::fail_where_closed();
     let missing = diskside_sys::processor::missing_instructions();
     if !missing.is_empty() {
-        say(&format!(
+        say(format_args!(
             "diskside: this processor lacks {}: build diskside from its source with RUSTFLAGS=-Ctarget-cpu=native",
             missing.join(", ")
         ));
