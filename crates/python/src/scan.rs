@@ -267,6 +267,7 @@ impl Scan {
         told.set_item("needed_bytes", report.needed_len)?;
         told.set_item("read_bytes", report.read_len)?;
         told.set_item("result_bytes", scanned.result_bytes)?;
+        told.set_item("compression", scanned.compression.name())?;
         told.set_item("sent_bytes", scanned.moved_bytes.0)?;
         told.set_item("received_bytes", scanned.moved_bytes.1)?;
         told.set_item("total_s", scanned.total.as_secs_f64())?;

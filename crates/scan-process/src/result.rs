@@ -19,6 +19,10 @@ use std::sync::Arc;
 /// Batches go out when they have so many rows together, or so many bytes.
 const BATCH_ROWS: usize = 64 << 10;
 const BATCH_LEN: usize = 1 << 20;
+/// Rows of the first batch that show how much shorter compression makes the result.
+const SAMPLE_ROWS: usize = 8 << 10;
+/// Tenths of a compressed length: a result that is not so many times longer is not worth its compression.
+const SHORTER_TENTHS: usize = 13;
 
 /// Rows that go out.
 pub(crate) struct ResultStream {
@@ -27,16 +31,17 @@ pub(crate) struct ResultStream {
     kept: Vec<RecordBatch>,
     kept_rows: usize,
     kept_len: usize,
+    /// The writer compresses, and no batch has shown yet whether that pays.
+    is_doubtful: bool,
 }
 
 impl ResultStream {
     /// Of rows with these columns.
     pub(crate) fn new(schema: &Schema, compression: Compression) -> Result<Self, ArrowError> {
         let schema = outgoing_schema(schema);
-        let compression = (compression == Compression::Lz4).then_some(CompressionType::LZ4_FRAME);
-        let options = IpcWriteOptions::default().try_with_compression(compression)?;
-        let writer = StreamWriter::try_new_with_options(Frames::default(), &schema, options)?;
-        Ok(Self { schema, writer, kept: Vec::new(), kept_rows: 0, kept_len: 0 })
+        let writer = writer(Frames::default(), &schema, compression)?;
+        let is_doubtful = compression != Compression::None;
+        Ok(Self { schema, writer, kept: Vec::new(), kept_rows: 0, kept_len: 0, is_doubtful })
     }
 
     /// Adds rows, whose columns are the schema's in order.
@@ -54,14 +59,18 @@ impl ResultStream {
 
     fn write_kept(&mut self) -> Result<(), ArrowError> {
         (self.kept_rows, self.kept_len) = (0, 0);
-        self.writer.get_mut().goes_out |= !self.kept.is_empty();
-        match &self.kept[..] {
+        let batch = match &self.kept[..] {
             [] => return Ok(()),
-            [one] => self.writer.write(one)?,
-            many => self.writer.write(&concat_batches(&self.schema, many)?)?,
-        }
+            [one] => one.clone(),
+            many => concat_batches(&self.schema, many)?,
+        };
         self.kept.clear();
-        Ok(())
+        if std::mem::take(&mut self.is_doubtful) && !is_shorter(&batch)? {
+            // Nothing of the other writer went out.
+            self.writer = writer(Frames::default(), &self.schema, Compression::None)?;
+        }
+        self.writer.get_mut().goes_out = true;
+        self.writer.write(&batch)
     }
 
     /// Ends the stream.
@@ -72,6 +81,24 @@ impl ResultStream {
         self.writer.get_mut().flush()?;
         Ok(())
     }
+}
+
+fn writer<W: Write>(out: W, schema: &Schema, compression: Compression) -> Result<StreamWriter<W>, ArrowError> {
+    let compression = (compression == Compression::Lz4).then_some(CompressionType::LZ4_FRAME);
+    let options = IpcWriteOptions::default().try_with_compression(compression)?;
+    StreamWriter::try_new_with_options(out, schema, options)
+}
+
+/// Whether compression makes the first rows so much shorter that it pays.
+fn is_shorter(batch: &RecordBatch) -> Result<bool, ArrowError> {
+    let sample = batch.slice(0, batch.num_rows().min(SAMPLE_ROWS));
+    let len = |compression| {
+        let mut writer = writer(Vec::new(), sample.schema_ref(), compression)?;
+        let before = writer.get_ref().len();
+        writer.write(&sample)?;
+        Ok::<_, ArrowError>(writer.get_ref().len() - before)
+    };
+    Ok(len(Compression::None)? * 10 >= len(Compression::Lz4)? * SHORTER_TENTHS)
 }
 
 /// The columns of a result.

@@ -34,7 +34,8 @@ pub struct Plan {
     pub order: Vec<Order>,
     /// The most rows that go out.
     pub limit: Option<u64>,
-    /// The compression of a result that travels; a scan on the host does not compress its result.
+    /// The most that a result that travels is compressed. A scan on the host does not compress its result, a session has none compressed
+    /// by a server on a fast link, and a server none that its first rows show to be hardly shorter then.
     pub compression: Compression,
     /// A function over the columns of the rows that the filter takes.
     pub function: Option<Box<ColumnFunction>>,
@@ -155,6 +156,17 @@ pub enum Compression {
     None,
     /// LZ4 frames.
     Lz4,
+}
+
+impl Compression {
+    /// Its name in reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Lz4 => "lz4",
+        }
+    }
 }
 
 /// One value of all rows, or of all rows of a group.

@@ -331,7 +331,7 @@ impl Scan {
                 "row_groups_device": scanned.both.map(|both| both.at_server),
                 "rows_read": report.rows_read, "rows_selected": report.rows_selected,
                 "file_bytes": report.file_len, "needed_bytes": report.needed_len, "read_bytes": report.read_len,
-                "result_bytes": scanned.result_bytes,
+                "result_bytes": scanned.result_bytes, "compression": scanned.compression.name(),
                 "sent_bytes": scanned.moved_bytes.0, "received_bytes": scanned.moved_bytes.1,
                 "total_ns": scanned.total.as_nanos() as u64,
                 "answered": scanned.answered.iter().map(answered_document).collect::<Vec<_>>(),
@@ -366,8 +366,14 @@ impl Scan {
                 report.rows_read,
                 report.rows_selected
             ));
+            let is_of_server = scanned.both.is_some() || files.at_server > 0;
+            let how = match scanned.compression {
+                _ if !is_of_server => "",
+                Compression::None => " without compression, since the link is fast",
+                Compression::Lz4 => " by LZ4 where that pays",
+            };
             say(format_args!(
-                "{} of {} needed; {} read, {} moved; {}",
+                "{} of {} needed; {} read, {} moved{how}; {}",
                 bytes(report.needed_len),
                 bytes(report.file_len),
                 bytes(report.read_len),

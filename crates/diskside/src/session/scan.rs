@@ -3,6 +3,7 @@
 mod decide;
 mod find;
 mod options;
+mod rate;
 mod running;
 mod several;
 mod share;
@@ -16,6 +17,7 @@ pub use options::{ScanOptions, ScanPlace};
 pub use split::BothCounts;
 
 use self::decide::Choice;
+use self::rate::Meter;
 use super::answered::Answered;
 use super::error::SessionError;
 use super::file::File;
@@ -70,6 +72,8 @@ pub struct Scanned {
     pub files: FileCounts,
     /// Bytes of the result.
     pub result_bytes: u64,
+    /// How a server was asked to compress it, or the first one of several.
+    pub compression: Compression,
     /// Bytes that were sent to a server, and those that came from it, without the protocol's headers.
     pub moved_bytes: (u64, u64),
     /// How long it took.
@@ -176,9 +180,12 @@ impl File {
     ) -> Result<Scanned, SessionError> {
         let started = Instant::now();
         let scan = Scan { file: self, plan, options, among };
+        let compression = chosen.as_ref().map_or_else(|| scan.compression(), |chosen| chosen.compression);
+        let plan = &Plan { compression, ..plan.clone() };
+        let scan = Scan { plan, ..scan };
         let choice = match chosen.clone() {
             Some(chosen) => chosen,
-            None => chosen.insert(scan.choose()?).clone(),
+            None => chosen.insert(Choice { compression, ..scan.choose()? }).clone(),
         };
         scan.measure_other(&choice);
         let mut counted = Counted { out, count: 0 };
@@ -223,7 +230,8 @@ impl File {
         let (answered, at_server) = (Vec::new(), u64::from(side == Side::Device));
         let files = FileCounts { found: 1, pruned: 0, here: 1 - at_server, at_server };
         let (result_bytes, total) = (counted.count, started.elapsed());
-        Ok(Scanned { side, both: None, why, answered, report, files, result_bytes, moved_bytes, total })
+        let compression = if side == Side::Device { compression } else { Compression::None };
+        Ok(Scanned { side, both: None, why, answered, report, files, result_bytes, compression, moved_bytes, total })
     }
 }
 
@@ -322,7 +330,7 @@ impl Scan<'_> {
         request.args = plan.to_bytes();
         request.result_len_max = u64::MAX;
         request.trace = self.options.trace;
-        let running = remote.link.begin();
+        let (running, began) = (remote.link.begin(), Instant::now());
         let mut stream = remote.link.compute()?.stream(&request, Vec::new()).map_err(failed)?;
         let handle = stream.handle();
         let _watch = self.options.cancel.as_ref().map(|cancel| cancel.when_cancelled(move || handle.cancel()));
@@ -346,6 +354,7 @@ impl Scan<'_> {
         let waited = Duration::from_micros(times.map_or(0, |times| times.queue_us.into()));
         running.note_wait(waited, report.rows_read / decide::TURN_ROWS + 1);
         let (moved_bytes, result_bytes) = (stream.wire_bytes(), out.count);
+        self.note_result(&remote.link, moved_bytes.1, began.elapsed());
         Ok(Done { report, moved_bytes, result_bytes, times, begin: Duration::ZERO })
     }
 
@@ -400,7 +409,7 @@ impl Scan<'_> {
         let footers = &self.session().inner.footers;
         // A file that changed just now may change again and have the same version.
         let metadata = footers.of(self.file.inner.id, before.version.filter(|_| before.keep));
-        let reads = Reads { io, file: self.file.clone(), metadata };
+        let reads = Reads { io, file: self.file.clone(), metadata, meter: Meter::default() };
         // Each read was of the file as it was then.
         let has_changed = || -> Result<bool, SessionError> {
             let after = self.file.inner.place.now(&self.file.inner.session, self.name())?;
@@ -411,6 +420,7 @@ impl Scan<'_> {
             return Err(SessionError::Changed(self.name().to_owned()));
         }
         footers.keep(&reads.metadata);
+        self.note_reads(&reads.meter);
         // The process counts all that it asked for.
         report.read_len = report.read_len.saturating_sub(reads.metadata.given_bytes());
         let is_remote = matches!(self.file.inner.place, Place::Export(_));
@@ -552,6 +562,7 @@ struct Reads {
     file: File,
     /// The footer of the version that is scanned, and its like.
     metadata: footers::OfScan,
+    meter: Meter,
 }
 
 impl Reads {
@@ -561,6 +572,10 @@ impl Reads {
         if let Some(bytes) = kept {
             return Answer(Box::new(|| Ok(bytes)));
         }
+        self.meter.read(self.read(offset, len, of))
+    }
+
+    fn read(&self, offset: u64, len: usize, of: ReadOf) -> Answer {
         let (name, read) = (self.file.inner.name.clone(), (of == ReadOf::Metadata).then(|| self.metadata.read()));
         let check = move |bytes: Result<Vec<u8>, String>| match bytes {
             Ok(bytes) if bytes.len() == len => {

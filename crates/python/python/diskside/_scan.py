@@ -127,8 +127,8 @@ class Scan(ArrowRows):
         """How the last scan that was read to its end went: ``place``, ``why``, ``files_found``, ``files_pruned`` (their paths rule them
         out), ``files_host`` and ``files_device`` (scanned here and at servers), ``row_groups``, ``row_groups_pruned``,
         ``row_groups_host`` and ``row_groups_device`` (where both sides scanned one file, otherwise None), ``rows_read``,
-        ``rows_selected``, ``row_groups_pruned_by_dictionaries`` (of those that are pruned), ``file_bytes``, ``needed_bytes``, ``read_bytes``, ``result_bytes``, ``sent_bytes``, ``received_bytes``, and
-        ``total_s`` in seconds.
+        ``rows_selected``, ``row_groups_pruned_by_dictionaries`` (of those that are pruned), ``file_bytes``, ``needed_bytes``, ``read_bytes``, ``result_bytes``,
+        ``compression`` (``lz4`` if a server was asked for it, otherwise ``none``), ``sent_bytes``, ``received_bytes``, and ``total_s`` in seconds.
         """
         if self._report is None:
             raise UsageError("nothing of this scan was read to its end yet: take arrow(), or one of its like")

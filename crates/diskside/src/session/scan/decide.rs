@@ -12,7 +12,7 @@ use super::share::Cut;
 use super::{Counted, Done, Scan, ScanPlace, counting, is_missing, is_refused, why_missing, why_refused};
 use diskside_dispatch::{Conditions, Observation, PairId, Request, Side};
 use diskside_sbpf::machine::CancelToken;
-use diskside_scan::{Format, Part, Plan, Report};
+use diskside_scan::{Compression, Format, Part, Plan, Report};
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::mpsc::RecvTimeoutError;
@@ -51,6 +51,8 @@ pub(in crate::session) struct Choice {
     pub(super) cut: Option<Cut>,
     /// The part that is scanned on the other side before, to measure it.
     pub(super) probe: Option<Probe>,
+    /// How a server is asked to compress the result.
+    pub(super) compression: Compression,
 }
 
 /// A measurement of the side on which a scan does not run.
@@ -108,7 +110,7 @@ impl Sizes {
 
 impl Choice {
     pub(super) fn new(side: Side, why: impl Into<String>) -> Self {
-        Self { side, why: why.into(), cut: None, probe: None }
+        Self { side, why: why.into(), cut: None, probe: None, compression: Compression::Lz4 }
     }
 }
 
@@ -267,7 +269,7 @@ impl Scan<'_> {
             let first = self.plan.part.first.saturating_add(u32::try_from(at).unwrap_or(0));
             Probe { part: Part { first, count: 1 }, timeout }
         });
-        Some(Choice { side, why: decision.to_string(), cut, probe })
+        Some(Choice { cut, probe, ..Choice::new(side, decision.to_string()) })
     }
 
     /// How many of a file's row groups the scan is of.
@@ -367,7 +369,9 @@ impl Scan<'_> {
     }
 
     fn shape(&self) -> u64 {
-        hash(&Plan { part: Part::default(), limit: None, ..self.plan.clone() }.to_bytes())
+        // However its result travels.
+        let compression = Compression::Lz4;
+        hash(&Plan { part: Part::default(), limit: None, compression, ..self.plan.clone() }.to_bytes())
     }
 
     /// Begins with what earlier sessions learnt of such scans at this server.
@@ -376,10 +380,13 @@ impl Scan<'_> {
     }
 
     pub(super) fn recall_as(&self, pair: PairId, target: &str, kind: &str) {
+        let function = format!("{kind} {}", self.name());
+        self.recall_subject(pair, Subject { target: target.to_owned(), program: self.shape(), function });
+    }
+
+    pub(super) fn recall_subject(&self, pair: PairId, subject: Subject) {
         let session = self.session();
         let Some(files) = session.learnt() else { return };
-        let subject =
-            Subject { target: target.to_owned(), program: self.shape(), function: format!("{kind} {}", self.name()) };
         if session.lock_dispatcher().view(pair).is_none()
             && let Some(learnt) = files.load(&subject)
         {
@@ -434,7 +441,7 @@ fn observation(side: Side, done: &Done, took: &Took<'_>) -> Observation {
     of
 }
 
-fn hash(of: &(impl Hash + ?Sized)) -> u64 {
+pub(super) fn hash(of: &(impl Hash + ?Sized)) -> u64 {
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
     hasher.finish()

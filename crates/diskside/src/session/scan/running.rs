@@ -78,6 +78,7 @@ impl Running {
             report: Report::default(),
             files: FileCounts::default(),
             result_bytes: 0,
+            compression: Compression::None,
             moved_bytes: (0, 0),
             total: std::time::Duration::ZERO,
         };
@@ -216,7 +217,7 @@ impl Shared {
             return;
         }
         if all.files.here + all.files.at_server == 0 {
-            (all.side, all.why) = (one.side, one.why);
+            (all.side, all.why, all.compression) = (one.side, one.why, one.compression);
         }
         all.files.here += one.files.here;
         all.files.at_server += one.files.at_server;

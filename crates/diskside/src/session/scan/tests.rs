@@ -1,6 +1,7 @@
 //! The choices of `auto` for a scan of which something is known, and how it measures: with a server, and measurements that were told.
 
 use super::decide::{Choice, Probe, Work};
+use super::rate::Meter;
 use super::share::observation;
 use super::split::PartDone;
 use super::{Among, Scan, ScanOptions, ScanPlace};
@@ -66,6 +67,11 @@ impl Scan<'_> {
         self.session().lock_dispatcher().observe_among(self.pair(), &of, 1.0);
     }
 
+    /// Reads of a scan here brought so many bytes in a time.
+    fn tell_reads(&self, len: u64, took: Duration) {
+        self.note_reads(&Meter::of(len, took));
+    }
+
     /// Both sides took so long, with half of the file each.
     fn tell_both(&self, total: Duration) {
         let report = Report { needed_len: LEN / 2, ..Report::default() };
@@ -122,6 +128,45 @@ fn a_measurement_of_a_side_that_stands_still_is_given_up() {
     scan.measure_other(&choice);
     assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     assert!(world.session.lock_dispatcher().learnt(scan.pair()).is_none(), "it measured nothing");
+}
+
+/// Results of scans were always compressed: on fast links that took longer than the bytes that it saved.
+#[test]
+fn results_are_compressed_where_the_link_is_slow() {
+    let (mut world, options) = (World::new(), ScanOptions::default());
+    world.plan.compression = Compression::Lz4;
+    let scan = world.scan(&options);
+    let link = &world.remote().link;
+    let note = |megabytes: u64, ms| scan.note_result(link, megabytes << 20, Duration::from_millis(ms));
+    note(16, 2000);
+    assert_eq!(scan.compression(), Compression::None, "the server is on this machine");
+    // Reads of 16 MiB at 0.5 Gb/s: behind the address is a tunnel.
+    scan.tell_reads(16 << 20, Duration::from_millis(268));
+    assert_eq!(scan.compression(), Compression::Lz4);
+    // A result has to be made: one that took longer says nothing of the link.
+    note(16, 2000);
+    assert_eq!(scan.compression(), Compression::Lz4);
+    note(16, 20);
+    assert_eq!(scan.compression(), Compression::None, "a result came at 6.7 Gb/s");
+    let plain = Plan { compression: Compression::None, ..world.plan.clone() };
+    assert_eq!(Scan { plan: &plain, ..scan }.compression(), Compression::None);
+}
+
+/// A process that makes one scan does not know the link otherwise.
+#[test]
+fn the_rate_of_a_link_is_known_to_the_next_session() {
+    let (mut world, options) = (World::new(), ScanOptions::default());
+    world.plan.compression = Compression::Lz4;
+    let learnt_directory = Some(world.directory.path().join("learnt"));
+    for is_first in [true, false] {
+        world.session =
+            Session::new(SessionOptions { learnt_directory: learnt_directory.clone(), ..Default::default() });
+        world.file = world.session.open(&world.file.inner.name).unwrap();
+        let scan = world.scan(&options);
+        assert_eq!(scan.compression() == Compression::None, is_first);
+        scan.tell_reads(16 << 20, Duration::from_millis(268));
+        world.session.save_learnt().unwrap();
+    }
 }
 
 /// The scans of a process that reads eight bytes of the footer, has them as its result, and counts them.
