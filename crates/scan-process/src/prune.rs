@@ -67,7 +67,8 @@ impl RowGroup<'_> {
         let is_ordered = chunk.column_descr().sort_order() == wanted
             // The old fields compare all as signed numbers, and texts byte by byte as such.
             && (!statistics.is_min_max_deprecated()
-                || (wanted == SortOrder::SIGNED && matches!(statistics, Statistics::Int32(_) | Statistics::Int64(_))));
+                || (wanted == SortOrder::SIGNED && matches!(statistics, Statistics::Int32(_) | Statistics::Int64(_))))
+            && is_whole(statistics, chunk.column_descr().type_length());
         Some(Known { statistics, data_type, rows, is_ordered })
     }
 }
@@ -145,6 +146,13 @@ impl Known<'_> {
             TextTest::Like(_) => true,
         }
     }
+}
+
+/// Whether bounds of fixed length have it: a part of a number is another number.
+fn is_whole(statistics: &Statistics, len: i32) -> bool {
+    let is_whole = |bound: Option<&[u8]>| bound.is_none_or(|bytes| i32::try_from(bytes.len()) == Ok(len));
+    !matches!(statistics, Statistics::FixedLenByteArray(_))
+        || is_whole(statistics.min_bytes_opt()) && is_whole(statistics.max_bytes_opt())
 }
 
 /// Whether a value between the bounds may compare so.
