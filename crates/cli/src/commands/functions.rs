@@ -96,14 +96,12 @@ impl Functions {
                 (false, true) => "you",
                 (false, false) => "another host",
             };
-            table.row(vec![
-                p.index.to_string(),
-                p.name.clone(),
-                p.functions.to_string(),
-                output::bytes(p.len_bytes.into()),
-                from.into(),
-                format!("{:016x}", p.hash),
-            ]);
+            // A service has no object.
+            let (size, hash) = match p.len_bytes {
+                0 => ("-".into(), "-".into()),
+                len => (output::bytes(len.into()), format!("{:016x}", p.hash)),
+            };
+            table.row(vec![p.index.to_string(), p.name.clone(), p.functions.to_string(), size, from.into(), hash]);
         }
         Ok(write!(std::io::stdout().lock(), "{table}")?)
     }

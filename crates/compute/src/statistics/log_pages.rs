@@ -5,9 +5,9 @@ use diskside_nvme::Status;
 use diskside_nvme::wire::{Sqe, admin_opcode};
 use diskside_sbpf::helpers::Helper;
 use diskside_wire::function::{
-    CapabilityPage, ErrorRecord, ErrorRecordsPage, FunctionKind, HelperEntry, ProgramDirectory, ProgramImageHeader,
-    REQUEST_LEN_MAX, StatisticsEntry, StatisticsPage, TierHint, WAIT_MAX_MS, function_log, opcode_bit, quota_limit,
-    statistics_kind,
+    CapabilityPage, ErrorRecord, ErrorRecordsPage, FunctionKind, HelperEntry, ProgramDirectory, ProgramEntry,
+    ProgramImageHeader, REQUEST_LEN_MAX, StatisticsEntry, StatisticsPage, TierHint, WAIT_MAX_MS, function_log,
+    opcode_bit, program_state, quota_limit, statistics_kind,
 };
 use zerocopy::IntoBytes;
 
@@ -15,10 +15,12 @@ use crate::Compute;
 use crate::call::answer::Answer;
 use crate::call::context::CallContext;
 use crate::call::plan::FOLDED_LEN_MAX;
+use crate::call::rights::of_service;
 use crate::environment::Environment;
 use crate::limits::{COMMANDS, PREPARED_MAX, PROGRAM_LEN_MAX, TAG_LIMITS};
 use diskside_export::Space;
 use diskside_rights::{Access, HostQuota, Limit, Rights};
+use diskside_scan::{SCAN_NAME, SCAN_PIND};
 use diskside_volume::Volume;
 use diskside_volume::stats::AccessStats;
 use std::collections::BTreeMap;
@@ -40,8 +42,9 @@ pub(crate) fn answer(
         function_log::STATISTICS => statistics(context, owner),
         function_log::ERRORS => ErrorRecordsPage::encode(&errors()),
         function_log::PROGRAMS => {
-            let (generation, entries) =
+            let (generation, mut entries) =
                 compute.programs.directory(&context.host.nqn, |program| context.may_run(program));
+            entries.extend(scans(context));
             ProgramDirectory::encode(generation, &entries)
         }
         function_log::PROGRAM_IMAGE => match compute.programs.get(&context.host.nqn, sqe.log_specific_id()) {
@@ -57,6 +60,17 @@ pub(crate) fn answer(
         _ => return Status::INVALID_LOG_PAGE.dnr().into(),
     };
     Answer::of_page(&page, sqe)
+}
+
+/// The service `scan`, where the host may use it: an entry without an object.
+fn scans(context: &CallContext) -> Option<ProgramEntry> {
+    let is_there = context.environment.scanner.is_some() && context.rights.may_run(&of_service(SCAN_NAME));
+    is_there.then(|| {
+        let mut entry = ProgramEntry::new(SCAN_PIND, SCAN_NAME);
+        entry.state = program_state::DEVICE_DEFINED | program_state::ACTIVE;
+        entry.functions.set(1);
+        entry
+    })
 }
 
 fn capabilities(context: &CallContext) -> Vec<u8> {
