@@ -54,7 +54,7 @@ fn found() -> MutexGuard<'static, BTreeMap<CS_CSF_ID, Arc<Csf>>> {
 
 /// The functions of a server: those that came with it, each a program, and the first of each program that this machine loaded.
 pub(crate) fn list(device: &Device) -> Done<Vec<Listed>> {
-    let programs = device.compute.programs()?.into_iter().filter(|program| program.active);
+    let programs = device.compute.programs()?.into_iter().filter(|program| program.active && !program.is_service());
     Ok(programs.map(|program| Listed::new(program.name.clone(), program)).collect())
 }
 

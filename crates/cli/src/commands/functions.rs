@@ -96,10 +96,9 @@ impl Functions {
                 (false, true) => "you",
                 (false, false) => "another host",
             };
-            // A service has no object.
-            let (size, hash) = match p.len_bytes {
-                0 => ("-".into(), "-".into()),
-                len => (output::bytes(len.into()), format!("{:016x}", p.hash)),
+            let (size, hash) = match p.is_service() {
+                true => ("-".into(), "-".into()),
+                false => (output::bytes(p.len_bytes.into()), format!("{:016x}", p.hash)),
             };
             table.row(vec![p.index.to_string(), p.name.clone(), p.functions.to_string(), size, from.into(), hash]);
         }

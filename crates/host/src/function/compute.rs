@@ -352,6 +352,12 @@ impl Compute {
 }
 
 impl Program {
+    /// Whether it is a service of the target, such as `scan`, with no object: functions of programs are not called like it.
+    #[must_use]
+    pub fn is_service(&self) -> bool {
+        self.len_bytes == 0
+    }
+
     fn new(entry: &ProgramEntry) -> Self {
         let has = |bit: u8| entry.state & bit != 0;
         Self {
