@@ -25,8 +25,8 @@ def check(diskside, server, directory):
     with Way(address) as way:
         far = server.url.replace(address, way.address)
 
-        def scan(place, url=far):
-            command = [diskside, "scan", f"{url}/slow.parquet", "--where", "n > 5", "--place", place, "--format", "arrow", "--json"]
+        def scan(place, url=far, options=("--where", "n > 5")):
+            command = [diskside, "scan", f"{url}/slow.parquet", *options, "--place", place, "--format", "arrow", "--json"]
             variables = os.environ | {"XDG_STATE_HOME": str(directory / "state of slow")}
             out = directory / "result"
             done = subprocess.run([*command, "--out", out], check=True, timeout=120, stdout=subprocess.PIPE, env=variables)
@@ -34,8 +34,9 @@ def check(diskside, server, directory):
 
         (first, rows), (here, of_host) = scan("device"), scan("host")
         (second, packed), (near, of_near) = scan("device"), scan("device", server.url)
-    told = [of["compression"] for of in (first, here, second, near)]
-    if told != ["none", "none", "lz4", "none"]:
+        both, _ = scan("both", options=["--aggregate", "count(*)"])
+    told = [of["compression"] for of in (first, here, second, near, both)]
+    if told != ["none", "none", "lz4", "none", "lz4"]:
         sys.exit(f"scan: how results of a slow link, and of this machine, were compressed: {told}")
     if second["received_bytes"] * 1.5 > first["received_bytes"]:
         sys.exit(f"scan: a compressed result has {second['received_bytes']} bytes, another one {first['received_bytes']}")

@@ -68,7 +68,7 @@ impl Scan<'_> {
         running.listen(self.name(), scanning, out)?;
         let mut all = running.end();
         (all.result_bytes, all.files.found) = (out.count, 1);
-        all.total = began.elapsed();
+        (all.total, all.compression) = (began.elapsed(), self.plan.compression);
         if let [Some(here), Some(at_server)] = *done.lock().unwrap_or_else(PoisonError::into_inner) {
             let row_groups = at_server.report.row_groups;
             let of_server = cut.row_groups(row_groups);
