@@ -564,10 +564,11 @@ fn sets(commands: &Commands, host: usize) -> usize {
     u32::from_le_bytes(page[..4].try_into().expect("four bytes")) as usize
 }
 
-/// The states of the programs that a host sees.
+/// The states of the programs that a host sees, without the service that is there if this machine can scan, and has no object.
 fn programs(commands: &Commands, host: usize) -> Vec<u8> {
     let mut sqe = Sqe::get_log_page(function_log::PROGRAMS, 0, 32 << 10, 0, false);
     sqe.set_sgl(Sgl::transport(32 << 10));
     let (_, _, page) = commands.run(host, &sqe, true, &[]);
-    ProgramDirectory::decode(&page).expect("a directory").1.iter().map(|entry| entry.state).collect()
+    let entries = ProgramDirectory::decode(&page).expect("a directory").1;
+    entries.iter().filter(|entry| entry.len.get() > 0).map(|entry| entry.state).collect()
 }
