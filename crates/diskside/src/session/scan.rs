@@ -4,6 +4,7 @@ mod decide;
 mod find;
 mod options;
 mod rate;
+mod reads;
 mod running;
 mod several;
 mod share;
@@ -18,10 +19,10 @@ pub use split::BothCounts;
 
 use self::decide::Choice;
 use self::rate::Meter;
+use self::reads::Reads;
 use super::answered::Answered;
 use super::error::SessionError;
 use super::file::File;
-use super::footers;
 use super::patience::Patience;
 use super::place::Place;
 use super::run::Resumed;
@@ -29,12 +30,11 @@ use super::tries::Tries;
 use diskside_dispatch::Side;
 use diskside_engine::CallError;
 use diskside_host::function::{Endpoint, FunctionError, FunctionKind, FunctionRequest};
-use diskside_io::request::{AsyncIo, Request, run_here};
 use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{
-    Aggregate, AggregateKind, Answer, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadOf, ReadsBy,
-    Report, SCAN_PIND, ScanError, Scanning, Source, Start, Stop, UNKNOWN_VERSION,
+    Aggregate, AggregateKind, Compression, Event, FailureKind, Plan, Program, REPORT_LEN, ReadsBy, Report, SCAN_PIND,
+    ScanError, Scanning, Source, Start, Stop, UNKNOWN_VERSION,
 };
 use diskside_trace::{Side as SpanSide, Span};
 use diskside_wire::function::{Outcome, Times, Trailer};
@@ -43,7 +43,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A server's return value for a plan that does not fit the file: `-EINVAL`.
@@ -553,51 +552,5 @@ fn why_missing(error: &SessionError) -> String {
     match error {
         SessionError::NoDevice { why, .. } => why.strip_suffix(ELSEWHERE).unwrap_or(why).to_owned(),
         _ => MISSING.into(),
-    }
-}
-
-/// What is read for a scan here.
-struct Reads {
-    io: Arc<dyn AsyncIo>,
-    file: File,
-    /// The footer of the version that is scanned, and its like.
-    metadata: footers::OfScan,
-    meter: Meter,
-}
-
-impl Reads {
-    /// Begins a read; its answer waits for it.
-    fn begin(&self, offset: u64, len: usize, of: ReadOf) -> Answer {
-        let kept = if of == ReadOf::Metadata { self.metadata.get(offset, len) } else { None };
-        if let Some(bytes) = kept {
-            return Answer(Box::new(|| Ok(bytes)));
-        }
-        self.meter.read(self.read(offset, len, of))
-    }
-
-    fn read(&self, offset: u64, len: usize, of: ReadOf) -> Answer {
-        let (name, read) = (self.file.inner.name.clone(), (of == ReadOf::Metadata).then(|| self.metadata.read()));
-        let check = move |bytes: Result<Vec<u8>, String>| match bytes {
-            Ok(bytes) if bytes.len() == len => {
-                if let Some(read) = read {
-                    read.note(offset, &bytes);
-                }
-                Ok(bytes)
-            }
-            Ok(_) => Err(format!("{name}: it became shorter while it was read")),
-            Err(error) => Err(format!("{name}: {error}")),
-        };
-        if self.io.alignment_bytes() > 1 {
-            let pending = self.file.pread(offset, len);
-            return Answer(Box::new(move || {
-                check(pending.wait().map(|bytes| bytes.to_vec()).map_err(|error| error.to_string()))
-            }));
-        }
-        let buffer = diskside_io::buffer::Buffer::zeroed(len);
-        let reading = self.io.submit(Request::Read { offset, buffer });
-        Answer(Box::new(move || {
-            let read = run_here(reading).into_read();
-            check(read.map(|bytes| bytes.to_vec()).map_err(|error| error.to_string()))
-        }))
     }
 }

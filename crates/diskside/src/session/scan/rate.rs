@@ -3,14 +3,14 @@
 //! To compress costs the server about a third of a microsecond a row of sixteen columns, and this machine a little less: more than the
 //! bytes take on a fast link.
 
+use super::Scan;
 use super::share::observation;
-use super::{Answer, Scan};
 use crate::session::learnt::Subject;
 use crate::session::link::Link;
 use crate::session::place::{Place, Remote};
 use diskside_dispatch::{PairId, Side};
 use diskside_host::Peer;
-use diskside_scan::Compression;
+use diskside_scan::{Answer, Compression};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
