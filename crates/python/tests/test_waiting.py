@@ -156,11 +156,26 @@ except KeyboardInterrupt:
     assert (done.stdout, done.stderr) == ("interrupted\n", "")
 
 
+#: For programs: has Ctrl-C end a wait, and prints whether it did at once.
+INTERRUPTED = """
+import os, signal, threading, time
+
+def interrupted(wait):
+    began = time.monotonic()
+    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        wait()
+    except KeyboardInterrupt:
+        # A function has a second to end, and the machine may be busy.
+        print("interrupted", "at once" if time.monotonic() - began < 4 else time.monotonic() - began, flush=True)
+"""
+
+
 def test_ctrl_c_ends_the_wait_for_a_server_that_stands_still(directory):
     """Connecting, opening, listing and writing went on for as long as the server was not given up, which takes a minute, and a run or
     read that Ctrl-C had interrupted was waited for for five seconds more."""
-    program = f"""
-import diskside, fsspec, os, signal, subprocess, sys, threading, time
+    program = f"""{INTERRUPTED}
+import diskside, fsspec, signal, subprocess, sys
 serve = "import diskside, sys; s = diskside.serve({str(directory)!r}, listen='127.0.0.1:0'); print(s.address, flush=True); sys.stdin.read()"
 server = subprocess.Popen([sys.executable, "-c", serve], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 url = f"diskside://{{server.stdout.readline().strip()}}/data"
@@ -179,13 +194,7 @@ for wait in [
     new.ls,
     lambda: new.write("new", b""),
 ]:
-    began = time.monotonic()
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    try:
-        wait()
-    except KeyboardInterrupt:
-        # A function has a second to end, and the machine may be busy.
-        print("interrupted", "at once" if time.monotonic() - began < 4 else time.monotonic() - began, flush=True)
+    interrupted(wait)
 server.kill()
 os._exit(0)
 """
@@ -195,8 +204,8 @@ os._exit(0)
 
 def test_ctrl_c_ends_scans_at_a_server_that_stands_still(tmp_path):
     """By the faces that wait in Python's main thread; DuckDB and Polars wait in threads of their own."""
-    program = f"""
-import diskside, diskside.pyarrow, os, pyarrow, pyarrow.parquet, signal, subprocess, sys, threading, time
+    program = f"""{INTERRUPTED}
+import diskside, diskside.pyarrow, pyarrow, pyarrow.parquet, signal, subprocess, sys
 rows = pyarrow.table({{"n": range(1_000_000)}})
 pyarrow.parquet.write_table(rows, {str(tmp_path / "t.parquet")!r}, row_group_size=100_000, compression="none", use_dictionary=False)
 serve = "import diskside, sys; s = diskside.serve({str(tmp_path)!r}, listen='127.0.0.1:0'); print(s.address, flush=True); sys.stdin.read()"
@@ -216,12 +225,7 @@ for wait in waits:
     wait()
 server.send_signal(signal.SIGSTOP)
 for wait in waits:
-    began = time.monotonic()
-    threading.Timer(0.2, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
-    try:
-        wait()
-    except KeyboardInterrupt:
-        print("interrupted", "at once" if time.monotonic() - began < 4 else time.monotonic() - began, flush=True)
+    interrupted(wait)
 server.kill()
 os._exit(0)
 """
