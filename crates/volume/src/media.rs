@@ -2,6 +2,7 @@
 //! for tests.
 
 mod atomic;
+mod checksums;
 mod faulty;
 mod file;
 mod lossy;

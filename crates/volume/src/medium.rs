@@ -13,6 +13,7 @@
 //! * deallocated ranges read as zeroes.
 
 use std::fmt;
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,12 @@ pub trait Medium: fmt::Debug + Send + Sync {
     /// The bytes themselves, where they are in memory and every read of them succeeds at once and as a whole: then
     /// reads are answered from there without [`start`](Self::start).
     fn memory(&self) -> Option<&SharedMemory> {
+        None
+    }
+
+    /// The CRC32C of a range of [`memory`](Self::memory) that the caller holds, as it is sent from there.
+    fn crc32c(&self, range: Range<usize>) -> Option<u32> {
+        let _ = range;
         None
     }
 

@@ -1,10 +1,12 @@
 //! A volume in memory: fast, empty at every start, gone at every stop.
 
 use std::io;
+use std::ops::Range;
 
 use diskside_io::Errno;
 use diskside_io::buffer::{Hugepages, SharedMemory};
 
+use super::checksums::PageChecksums;
 use crate::medium::{Access, Action, Medium, Properties, Step};
 
 /// Anonymous memory, in huge pages where the kernel has them.
@@ -13,6 +15,7 @@ use crate::medium::{Access, Action, Medium, Properties, Step};
 #[derive(Debug)]
 pub struct MemoryMedium {
     memory: SharedMemory,
+    checksums: PageChecksums,
     properties: Properties,
 }
 
@@ -29,7 +32,8 @@ impl MemoryMedium {
         let properties =
             Properties { len_bytes, read_only, volatile_write_cache: false, thin: false, direct: true, atomic_len: 0 };
         let len = usize::try_from(len_bytes).map_err(io::Error::other)?;
-        Ok(Self { memory: SharedMemory::zeroed(len, Hugepages::Ask), properties })
+        let memory = SharedMemory::zeroed(len, Hugepages::Ask);
+        Ok(Self { memory, checksums: PageChecksums::new(len), properties })
     }
 }
 
@@ -42,6 +46,10 @@ impl Medium for MemoryMedium {
         Some(&self.memory)
     }
 
+    fn crc32c(&self, range: Range<usize>) -> Option<u32> {
+        Some(self.checksums.of(&self.memory, range))
+    }
+
     fn start(&self, access: &Access<'_>) -> Step {
         if self.properties.read_only && access.is_write() {
             return Action::Failed(Errno::ROFS).into();
@@ -52,6 +60,7 @@ impl Medium for MemoryMedium {
                 Action::Bytes(self.memory.slice(start..start + len))
             }
             Access::Write { offset, data, .. } => {
+                self.checksums.forget(offset as usize..offset as usize + data.len());
                 self.memory.write(offset as usize, data);
                 Action::Done(data.len() as u64)
             }
@@ -59,7 +68,9 @@ impl Medium for MemoryMedium {
             Access::Zero { offset, len, .. } => {
                 // In steps, so that a request for gigabytes does not delay the reactor's other connections.
                 let step = len.min(ZERO_STEP_BYTES);
-                self.memory.zero(offset as usize..(offset + step) as usize);
+                let range = offset as usize..(offset + step) as usize;
+                self.checksums.forget(range.clone());
+                self.memory.zero(range);
                 Action::Done(step)
             }
         };

@@ -52,9 +52,15 @@ impl Buffers for AccountMemory<'_> {
     }
 
     fn digest(&mut self, slice: BufferSlice) -> u32 {
-        // The checksum and the bytes that are sent must be of the same moment: a volume's bytes are copied first.
-        self.memory.detach_one(slice.buffer.0 as usize);
         let range = slice.offset as usize..(slice.offset + slice.len) as usize;
+        // A volume's bytes are held until they are sent or copied: the checksum stays theirs.
+        if let Data::Volume { volume, offset, .. } = &self.memory.entries[slice.buffer.0 as usize].data {
+            let start = *offset as usize;
+            if let Some(digest) = volume.volume.medium.crc32c(start + range.start..start + range.end) {
+                return digest;
+            }
+            self.memory.detach_one(slice.buffer.0 as usize);
+        }
         match &self.memory.entries[slice.buffer.0 as usize].data {
             Data::Filling(buffer) => crc32c(&buffer[range]),
             Data::Sending(buffer) => crc32c(&buffer[range]),
