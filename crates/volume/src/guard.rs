@@ -5,15 +5,29 @@
 //! and a file goes through pages. So an access holds its range, shared for reads and alone for writes.
 //!
 //! Ranges are held by 4-KiB pages, and pages share a fixed table of counters: distant pages may collide, which costs a
-//! wait and nothing else. Nobody sleeps here: a caller that cannot have a range asks again later.
+//! wait and nothing else. Nobody sleeps here: a caller that cannot have a range asks again later, when [`releases`] have been counted.
+//!
+//! **Turns.** A writer that waits keeps further readers out, or readers that follow each other would keep it out for ever. Readers that
+//! have waited for [`READERS_WAIT_US`] come before all writers, or writers would do the same to them.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
 
 /// The pages of one volume that are being read or written.
 #[derive(Debug)]
 pub struct RangeGuards {
     counters: Box<[AtomicU32]>,
+    /// Since when, and until when, a reader of some page has asked in vain, as [`Asked`].
+    asked: Box<[AtomicU64]>,
+}
+
+/// When readers were refused, in microseconds since the process began to count: first and last, 32 bits each. Nobody waits: 0.
+#[derive(Clone, Copy)]
+struct Asked {
+    first_us: u32,
+    last_us: u32,
 }
 
 /// How a range is held.
@@ -28,16 +42,21 @@ pub enum Mode {
 impl RangeGuards {
     /// Holds nothing.
     pub fn new() -> Self {
-        Self { counters: (0..COUNTERS).map(|_| AtomicU32::new(0)).collect() }
+        let counters = (0..COUNTERS).map(|_| AtomicU32::new(0)).collect();
+        Self { counters, asked: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect() }
     }
 
     /// Holds the pages of `range`, all or none. A writer that is refused keeps further readers out until it
     /// has had its turn: it must ask again until it succeeds, or [`give_up`](Self::give_up).
     #[must_use]
     pub fn try_hold(&self, range: Range<u64>, mode: Mode) -> bool {
+        self.try_hold_at(range, mode, now_us)
+    }
+
+    fn try_hold_at(&self, range: Range<u64>, mode: Mode, now_us: impl Fn() -> u32) -> bool {
         let counters = counters(range);
         for (held, index) in counters.clone().enumerate() {
-            if !self.try_hold_one(index, mode) {
+            if !self.try_hold_one(index, mode, &now_us) {
                 counters.take(held).for_each(|index| self.release_one(index, mode));
                 return false;
             }
@@ -57,28 +76,52 @@ impl RangeGuards {
         }
     }
 
-    fn try_hold_one(&self, index: usize, mode: Mode) -> bool {
+    fn try_hold_one(&self, index: usize, mode: Mode, now_us: &impl Fn() -> u32) -> bool {
         let counter = &self.counters[index];
         let mut seen = counter.load(Ordering::Relaxed);
         loop {
             let wanted = match mode {
                 Mode::Shared if seen & (WRITER | WRITER_WAITS) == 0 => seen + 1,
-                Mode::Shared => return false,
-                Mode::Exclusive if seen & !WRITER_WAITS == 0 => WRITER,
+                Mode::Shared if seen & WRITER == 0 && self.is_readers_turn(index, now_us) => seen + 1,
+                Mode::Shared => {
+                    self.note_refused(index, now_us());
+                    return false;
+                }
+                Mode::Exclusive if seen & !WRITER_WAITS == 0 && !self.is_readers_turn(index, now_us) => WRITER,
                 Mode::Exclusive => {
                     counter.fetch_or(WRITER_WAITS, Ordering::Relaxed);
                     return false;
                 }
             };
             match counter.compare_exchange_weak(seen, wanted, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return true,
+                Ok(_) => {
+                    if mode == Mode::Shared && self.asked[index].load(Ordering::Relaxed) != 0 {
+                        self.asked[index].store(0, Ordering::Relaxed);
+                    }
+                    return true;
+                }
                 Err(now) => seen = now,
             }
         }
     }
 
+    /// Whether readers have waited for long, and still do: one that went away asks no more.
+    fn is_readers_turn(&self, index: usize, now_us: &impl Fn() -> u32) -> bool {
+        let Some(asked) = Asked::from_bits(self.asked[index].load(Ordering::Relaxed)) else { return false };
+        let now_us = now_us();
+        now_us.wrapping_sub(asked.first_us) >= READERS_WAIT_US && now_us.wrapping_sub(asked.last_us) < READER_GONE_US
+    }
+
+    fn note_refused(&self, index: usize, now_us: u32) {
+        let before = Asked::from_bits(self.asked[index].load(Ordering::Relaxed));
+        let waits = before.filter(|before| now_us.wrapping_sub(before.last_us) < READER_GONE_US);
+        let asked = Asked { first_us: waits.map_or(now_us, |before| before.first_us), last_us: now_us };
+        self.asked[index].store(asked.bits(), Ordering::Relaxed);
+    }
+
     fn release_one(&self, index: usize, mode: Mode) {
         let counter = &self.counters[index];
+        let is_wanted = || self.asked[index].load(Ordering::Relaxed) != 0;
         let before = match mode {
             Mode::Shared => counter.fetch_sub(1, Ordering::Release),
             Mode::Exclusive => counter.fetch_and(!WRITER, Ordering::Release),
@@ -90,7 +133,35 @@ impl RangeGuards {
             },
             "only what is held is released"
         );
+        if before & WRITER_WAITS != 0 || is_wanted() {
+            RELEASES.fetch_add(1, Ordering::Release);
+        }
     }
+}
+
+/// Changes when a page is released for which somebody waits, of any volume: it is of no use to ask again before.
+pub fn releases() -> u64 {
+    RELEASES.load(Ordering::Acquire)
+}
+
+static RELEASES: AtomicU64 = AtomicU64::new(0);
+
+impl Asked {
+    /// `None` if nobody waits.
+    fn from_bits(bits: u64) -> Option<Self> {
+        (bits != 0).then_some(Self { first_us: (bits >> 32) as u32, last_us: bits as u32 })
+    }
+
+    fn bits(self) -> u64 {
+        // Never that of nobody; a microsecond more or less is of no matter.
+        u64::from(self.first_us) << 32 | u64::from(self.last_us | 1)
+    }
+}
+
+/// Wraps round in an hour, which all who compare it allow for.
+fn now_us() -> u32 {
+    static SINCE: LazyLock<Instant> = LazyLock::new(Instant::now);
+    SINCE.elapsed().as_micros() as u32
 }
 
 impl Default for RangeGuards {
@@ -109,6 +180,10 @@ fn counters(range: Range<u64>) -> impl Iterator<Item = usize> + Clone {
     (0..pages.min(COUNTERS as u64)).map(move |page| ((first + page) % COUNTERS as u64) as usize)
 }
 
+/// Readers wait for so long while writers have their turn.
+const READERS_WAIT_US: u32 = 1_000;
+/// A reader that has not asked for so long waits no more. Callers ask much more often.
+const READER_GONE_US: u32 = 20_000;
 const PAGE_BYTES: u64 = 4096;
 const COUNTERS: usize = 4096;
 /// A writer holds the page.
@@ -146,6 +221,47 @@ mod tests {
         assert!(!guards.try_hold(0..4096, Exclusive));
         guards.give_up(0..4096);
         assert!(guards.try_hold(0..4096, Shared));
+    }
+
+    /// One host kept four queues full of writes of one block: whenever it was asked, a writer waited, and another host's read of the
+    /// block, or of any that shares its counter, got no answer for seconds.
+    #[test]
+    fn readers_have_turns_however_many_writers_there_are() {
+        let guards = RangeGuards::new();
+        let (page, far) = (0..4096, 0..8192);
+        let ask = |range: &Range<u64>, mode, now_us: u32| guards.try_hold_at(range.clone(), mode, || now_us);
+        let start = u32::MAX - 500;
+        let at = |us: u32| start.wrapping_add(us);
+        assert!(ask(&page, Exclusive, at(0)));
+        assert!(!ask(&page, Exclusive, at(1)), "the next one waits");
+        for us in (2..900).step_by(100) {
+            assert!(!ask(&page, Shared, at(us)) && !ask(&far, Shared, at(us)));
+        }
+        guards.release(page.clone(), Exclusive);
+        assert!(ask(&page, Exclusive, at(901)), "writers have their turn");
+        assert!(!ask(&page, Shared, at(1_000)));
+        guards.release(page.clone(), Exclusive);
+        assert!(!ask(&page, Exclusive, at(1_100)), "and then readers");
+        assert!(ask(&page, Shared, at(1_101)));
+        assert!(!ask(&page, Shared, at(1_102)), "one after the other, a writer comes between");
+        guards.release(page.clone(), Shared);
+        assert!(ask(&page, Exclusive, at(1_103)));
+        guards.release(page.clone(), Exclusive);
+        // One that waited and went away keeps nobody out.
+        assert!(ask(&page, Exclusive, at(30_000)));
+        assert!(!ask(&page, Shared, at(30_001)) && !ask(&page, Shared, at(33_000)));
+        guards.release(page.clone(), Exclusive);
+        assert!(!ask(&page, Exclusive, at(33_001)));
+        assert!(ask(&page, Exclusive, at(33_001 + READER_GONE_US)));
+    }
+
+    #[test]
+    fn releases_count_where_somebody_waits() {
+        let guards = RangeGuards::new();
+        assert!(guards.try_hold(0..4096, Exclusive) && !guards.try_hold(0..4096, Shared));
+        let before = releases();
+        guards.release(0..4096, Exclusive);
+        assert!(releases() > before);
     }
 
     #[test]
