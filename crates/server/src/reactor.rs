@@ -25,10 +25,12 @@ mod start;
 mod steps;
 mod task;
 mod token;
+mod waiting;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -74,6 +76,8 @@ impl Reactor {
             tasks: Slab::new(),
             memory_waiters: VecDeque::new(),
             block_waiters: VecDeque::new(),
+            rate_waiters: Steps::default(),
+            rate_at: None,
             yielded: Steps::default(),
             shares: Shares::default(),
             put_off: NextTurn::default(),
@@ -94,6 +98,8 @@ impl Reactor {
             fetches_in_flight: 0,
             media_waits: false,
             media_ended: false,
+            releases_seen: 0,
+            blocks_asked: now,
             media_files: Vec::new(),
             asked_to_register: false,
             stall_check: now,
@@ -159,11 +165,12 @@ impl Reactor {
                 (left, _) => left,
             });
         let blocks = (!core.block_waiters.is_empty()).then_some(BLOCK_RETRY);
+        let rate = core.rate_at.map(|at| at.saturating_duration_since(core.now));
         let stall = (core.sends_in_flight > 0).then_some(STALL);
         let owed = (core.memory.owed_bytes() > 0).then_some(OWED_LOOK);
         let shrink = (core.memory.held_bytes() > core.memory.in_flight_bytes()).then_some(SHRINK);
         let stop = core.stop_at.map(|at| at.saturating_duration_since(core.now));
-        [goes_on, timer, blocks, stall, owed, shrink, stop].into_iter().flatten().min()
+        [goes_on, timer, blocks, rate, stall, owed, shrink, stop].into_iter().flatten().min()
     }
 
     fn handle(&mut self, completion: Completion) {
@@ -190,8 +197,13 @@ impl Reactor {
                 };
                 let task = &mut self.core.tasks[key];
                 self.core.fetches_in_flight -= usize::from(task.is_fetch());
+                let volume = Rc::clone(&task.volume);
+                let took_worker = task.takes_worker();
                 task.completed(completion.result, buffer);
                 self.resume(key);
+                if took_worker {
+                    self.core.worker_is_free(&volume);
+                }
             }
         }
     }
@@ -213,15 +225,8 @@ impl Reactor {
                 break;
             }
         }
-        let began = Instant::now();
-        for _ in 0..self.core.block_waiters.len() {
-            if let Some(key) = self.core.block_waiters.pop_front() {
-                self.resume(key);
-            }
-            if began.elapsed() >= STEPS_TIME {
-                break;
-            }
-        }
+        self.retry_blocks();
+        self.retry_rates();
         if let Some(id) = self.core.memory.reserved_for()
             && !self.waiting_for_memory().any(|waits| waits.id == id)
         {

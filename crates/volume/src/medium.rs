@@ -55,6 +55,11 @@ pub trait Medium: fmt::Debug + Send + Sync {
         false
     }
 
+    /// How long it has enough to do: it should be given nothing more before, so that others may come first meanwhile.
+    fn busy_for(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// Reads that functions have under way for one call: as many as keep it at work.
     fn reads_at_once(&self) -> usize {
         READS_AT_ONCE

@@ -315,10 +315,15 @@ pub(super) fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring
         builder.setup_iopoll();
     }
     let uring = builder.setup_r_disabled().build(config.entries)?;
+    // By default the kernel has four a processor, and a disk that hangs keeps its own. Where it has no such bound there is none to raise.
+    let _ = uring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
     restrict(&uring)?;
     uring.submitter().register_enable_rings()?;
     Ok(uring)
 }
+
+/// Threads of the kernel for what a ring's own thread must not wait for, such as flushes of files; they are made when they are needed.
+const WORKERS_MAX: u32 = 64;
 
 /// Has the kernel refuse every operation and registration that rings here have no use for, for the life of the ring.
 fn restrict(uring: &IoUring) -> io::Result<()> {

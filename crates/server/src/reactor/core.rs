@@ -18,7 +18,6 @@ use super::memory::Memory;
 use super::sends::Sends;
 use super::steps::Steps;
 use super::task::{Next, Task};
-use super::token::Token;
 use crate::shared::{Mailbox, Shared};
 use crate::stats::ReactorCounters;
 use diskside_compute::{NextTurn, Shares};
@@ -73,6 +72,12 @@ pub(crate) struct Core {
     pub(super) media_waits: bool,
     /// Whether operations of media ended in this turn.
     pub(super) media_ended: bool,
+    /// Tasks that wait until a medium with a rate takes more, and when to look.
+    pub(super) rate_waiters: Steps,
+    pub(super) rate_at: Option<Instant>,
+    /// The releases that were counted when blocks were asked for last, and when that was.
+    pub(super) releases_seen: u64,
+    pub(super) blocks_asked: Instant,
     /// The files of media's operations, registered with the ring until the volumes change.
     pub(super) media_files: Vec<Arc<OwnedFd>>,
     pub(super) asked_to_register: bool,
@@ -112,13 +117,8 @@ impl Core {
     /// Puts a task where it is found again when what it needs has come.
     pub(super) fn park(&mut self, key: usize, next: Next) {
         match next {
-            Next::Submit(op) => {
-                self.register_file_of(&op);
-                self.ring.push(Token::Task(key).bits(), op);
-                self.media_in_flight += 1;
-                self.fetches_in_flight += usize::from(self.tasks[key].is_fetch());
-                self.media_waits = true;
-            }
+            Next::Submit(op) => self.submit(key, op),
+            Next::Rate(wait) => self.wait_for_rate(key, wait),
             Next::Memory => self.memory_waiters.push_back(key),
             Next::Block => self.block_waiters.push_back(key),
             Next::Delay(delay) => {

@@ -1,12 +1,13 @@
 //! A reactor's own handles of what is shared: cloned and counted without touching other cores' cache lines.
 
-use std::cell::Cell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use diskside_io::buffer::SharedMemory;
+use diskside_io::ring::Op;
 use diskside_nvme::controller::MediumId;
 
 use diskside_volume::stats::{IoCounters, Registry};
@@ -21,6 +22,43 @@ pub(crate) struct LocalVolume {
     pub(crate) memory: Option<SharedMemory>,
     /// Commands that are under way here, and since when their time is not counted yet.
     under_way: Cell<(u32, Option<Instant>)>,
+    /// Its operations that take a worker of the kernel.
+    pub(super) workers: RefCell<Workers>,
+    /// Bytes of reads that it has not answered.
+    at_medium: Cell<u64>,
+}
+
+/// Memory that a read has while its medium is asked. It is given back when this is dropped.
+#[derive(Debug)]
+pub(crate) struct AtMedium {
+    volume: Rc<LocalVolume>,
+    len: u64,
+}
+
+impl AtMedium {
+    /// `None` if reads of this volume have as much as all reads of a volume may: a disk that hangs must not take the memory of all.
+    pub(crate) fn begin(volume: &Rc<LocalVolume>, len: u64, max: u64) -> Option<Self> {
+        let now = volume.at_medium.get();
+        if now > 0 && now + len > max {
+            return None;
+        }
+        volume.at_medium.set(now + len);
+        Some(Self { volume: Rc::clone(volume), len })
+    }
+}
+
+impl Drop for AtMedium {
+    fn drop(&mut self) {
+        self.volume.at_medium.set(self.volume.at_medium.get() - self.len);
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Workers {
+    /// Those that are with the kernel.
+    pub(super) busy: usize,
+    /// Those that wait, with their tasks.
+    pub(super) waiting: VecDeque<(usize, Op)>,
 }
 
 impl LocalVolume {
@@ -92,7 +130,14 @@ impl LocalVolumes {
                 Some(known.unwrap_or_else(|| {
                     let counters = registry.register(&volume.name);
                     let memory = volume.medium.memory().cloned();
-                    Rc::new(LocalVolume { volume, counters, memory, under_way: Cell::default() })
+                    Rc::new(LocalVolume {
+                        volume,
+                        counters,
+                        memory,
+                        under_way: Cell::default(),
+                        workers: RefCell::default(),
+                        at_medium: Cell::default(),
+                    })
                 }))
             })
             .collect();

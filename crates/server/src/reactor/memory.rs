@@ -469,6 +469,11 @@ impl Memory {
         entry
     }
 
+    /// The most of it for reads that wait for one volume's medium.
+    pub(crate) fn of_one_volume(&self) -> u64 {
+        self.bound / 2
+    }
+
     /// Whether as much memory as this may be kept for data that a host is to send.
     fn may_be_owed(&mut self, account: &Account, bytes: u64) -> bool {
         let bound = self.bound / 2;

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use diskside_io::Errno;
 use diskside_nvme::controller::{Completion, MediumId, Operation, Request, Tag};
 use diskside_nvme::{BufferSlice, Buffers, Status};
 
@@ -259,6 +260,9 @@ impl Connection {
             Asker::Traversal(id, _) => return self.fetched(core, id, task, ended.failed),
         };
         count(&task.volume.counters, &task, &ended);
+        if let Some(errno) = ended.failed {
+            log_failure(core, &task, errno);
+        }
         if let Some(counters) = self.host_counters(core) {
             count(counters, &task, &ended);
         }
@@ -285,6 +289,16 @@ impl Connection {
             let mut pool = AccountMemory::new(&mut core.memory, &mut self.account);
             pool.release(data.buffer);
         }
+    }
+}
+
+/// A disk that fails or is full has few lines of the log, however many commands fail.
+fn log_failure(core: &Core, task: &Task, errno: Errno) {
+    let (volume, kind) = (&task.volume.volume.name, task.kind);
+    let cause = format!("{kind:?} {errno}");
+    if let Some(left_out) = core.shared.notices.admit_once(&format!("volume {volume}:"), Some(&cause), core.now) {
+        let len_bytes = task.len_bytes;
+        tracing::warn!(%volume, command = ?kind, len_bytes, error = %errno, left_out, "the volume's medium failed a command");
     }
 }
 

@@ -23,7 +23,7 @@ use diskside_nvme::controller::{ByteRange, Completion, Tag};
 use diskside_nvme::{BufferId, BufferSlice, Status};
 
 use self::long::{ZERO_STEP_BYTES, piece};
-use super::local::LocalVolume;
+use super::local::{AtMedium, LocalVolume};
 use super::memory::{Account, Charge, Memory};
 use diskside_compute::ReadId;
 use diskside_volume::blocking::moved_elsewhere;
@@ -55,6 +55,8 @@ pub(crate) struct Task {
     /// Memory of its own, and what it is charged with.
     buffer: Option<Buffer>,
     charge: Option<Charge>,
+    /// Its part of the memory of reads of its volume.
+    at_medium: Option<AtMedium>,
     /// An action of the medium that waits for its time or for memory.
     pending: Option<Action>,
     /// What somebody else does of the current access.
@@ -168,6 +170,8 @@ pub(crate) enum Next {
     Block,
     /// Call again after this long.
     Delay(Duration),
+    /// Call again when the medium takes more, in this time at the earliest.
+    Rate(Duration),
     /// Call again when somebody else is done: [`Task::listen`].
     Elsewhere,
     /// Call again after other work had its turn.
@@ -220,6 +224,7 @@ impl Task {
             waits_for: None,
             buffer: None,
             charge: None,
+            at_medium: None,
             pending: None,
             elsewhere: None,
             failed: None,
@@ -249,6 +254,11 @@ impl Task {
     /// Whether it has many steps, each of which takes its time: none is taken before its turn.
     pub(crate) fn is_long(&self) -> bool {
         matches!(self.work, Work::Verify { .. } | Work::Zero { .. } | Work::Copy { .. })
+    }
+
+    /// Whether what it has the ring do takes a thread of the kernel: a flush, or a range that is zeroed or given back.
+    pub(crate) fn takes_worker(&self) -> bool {
+        matches!(self.work, Work::Flush { .. } | Work::Zero { by_writing: false, .. })
     }
 
     /// It is under way, and not only a copy.
@@ -372,6 +382,9 @@ impl Task {
     }
 
     fn read(&mut self, bench: &mut Bench<'_>, offset: u64, len: usize) -> Next {
+        if !self.has_part(bench, len) {
+            return Next::Block;
+        }
         if !self.charged(bench, len) {
             return Next::Memory;
         }
@@ -419,6 +432,9 @@ impl Task {
         let volume = Rc::clone(&self.volume);
         if volume.volume.is_removed() {
             return self.end(bench, Err(Errno::NODEV));
+        }
+        if !self.has_part(bench, len) {
+            return Next::Block;
         }
         if !self.has_buffer(bench, len) {
             return Next::Memory;

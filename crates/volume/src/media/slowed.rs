@@ -56,6 +56,15 @@ impl Medium for SlowedMedium {
         Step { delay: step.delay + self.latency + self.transfer(len), action: step.action }
     }
 
+    fn busy_for(&self) -> Duration {
+        if self.rate.is_none() {
+            return Duration::ZERO;
+        }
+        let now_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let free_ns = self.free_ns.load(Ordering::Relaxed);
+        Duration::from_nanos(free_ns.saturating_sub(now_ns)).saturating_sub(AHEAD)
+    }
+
     fn reads_at_once(&self) -> usize {
         self.inner.reads_at_once()
     }
@@ -68,6 +77,9 @@ impl Medium for SlowedMedium {
         self.inner.refused(access);
     }
 }
+
+/// What is asked for while bytes of so much time are still to be moved waits without being counted: it may go before it is its turn.
+const AHEAD: Duration = Duration::from_millis(5);
 
 #[cfg(test)]
 mod tests {
@@ -98,5 +110,8 @@ mod tests {
         assert!(delays.windows(2).all(|pair| pair[0] < pair[1]), "{delays:?}");
         assert!(delays[3] <= Duration::from_secs(1) && delays[0] <= Duration::from_millis(250), "{delays:?}");
         assert_eq!(medium.start(&Access::Flush).delay, Duration::ZERO);
+        let busy = medium.busy_for();
+        assert!(busy > Duration::from_millis(500) && busy < Duration::from_secs(1), "{busy:?}");
+        assert_eq!(slowed(90, None).busy_for(), Duration::ZERO);
     }
 }

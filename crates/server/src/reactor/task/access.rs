@@ -9,7 +9,7 @@ use diskside_io::ring::Op;
 
 use super::long::STEP_BYTES;
 use super::{Bench, Flow, Held, Next, Task, Work, broken};
-use crate::reactor::local::LocalVolume;
+use crate::reactor::local::{AtMedium, LocalVolume};
 use diskside_volume::guard::Mode;
 use diskside_volume::medium::{Access, Action};
 
@@ -88,6 +88,10 @@ impl Task {
         let action = match self.pending.take() {
             Some(action) => action,
             None => {
+                let busy = volume.volume.medium.busy_for();
+                if !busy.is_zero() {
+                    return Err(Next::Rate(busy));
+                }
                 let step = volume.volume.medium.start(access);
                 if !step.delay.is_zero() {
                     self.pending = Some(step.action);
@@ -103,6 +107,15 @@ impl Task {
         let file = pending.ready();
         self.pending = Some(Action::Pending(pending));
         Err(Next::Submit(Op::Readable { file }))
+    }
+
+    /// Gives a read its part of the memory that reads of its volume may have, once. Bytes in memory need none.
+    pub(super) fn has_part(&mut self, bench: &Bench<'_>, len: usize) -> bool {
+        if self.at_medium.is_none() && self.volume.memory.is_none() {
+            self.at_medium = AtMedium::begin(&self.volume, len as u64, bench.memory.of_one_volume());
+            return self.at_medium.is_some();
+        }
+        true
     }
 
     /// Charges the task for `len` bytes, once.

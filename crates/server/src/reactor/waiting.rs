@@ -1,0 +1,103 @@
+//! Tasks that wait for a block that others hold, for the rate of a medium, or for a worker of the kernel.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use diskside_io::ring::Op;
+use diskside_volume::guard::releases;
+
+use super::Reactor;
+use super::core::Core;
+use super::local::LocalVolume;
+use super::steps::STEPS_TIME;
+use super::token::Token;
+
+/// How often a block is asked for although nobody has released one that others wait for: a turn may come with time alone.
+const BLOCK_ASK: Duration = Duration::from_millis(2);
+/// Operations of one volume that may have a worker at a time. The kernel has few for each ring; without a bound a disk that hangs took
+/// them all, and Flushes of every other volume waited for it.
+const WORKERS_OF_VOLUME: usize = 2;
+
+impl Reactor {
+    /// Tasks that wait for a block ask for it again.
+    pub(super) fn retry_blocks(&mut self) {
+        let (seen, core) = (releases(), &mut self.core);
+        if core.block_waiters.is_empty() || (seen == core.releases_seen && core.now < core.blocks_asked + BLOCK_ASK) {
+            return;
+        }
+        (core.releases_seen, core.blocks_asked) = (seen, core.now);
+        let began = Instant::now();
+        for _ in 0..self.core.block_waiters.len() {
+            if began.elapsed() >= STEPS_TIME {
+                // The others ask in the next turn.
+                self.core.releases_seen = seen.wrapping_sub(1);
+                break;
+            }
+            if let Some(key) = self.core.block_waiters.pop_front() {
+                self.resume(key);
+            }
+        }
+    }
+
+    /// Tasks that wait for a medium's rate begin, the hosts in turns, until it has enough to do again.
+    pub(super) fn retry_rates(&mut self) {
+        if self.core.rate_at.is_none_or(|at| self.core.now < at) {
+            return;
+        }
+        self.core.rate_at = None;
+        let began = Instant::now();
+        for _ in 0..self.core.rate_waiters.len() {
+            if began.elapsed() >= STEPS_TIME {
+                self.core.rate_at = Some(self.core.now);
+                break;
+            }
+            if let Some(key) = self.core.rate_waiters.pop() {
+                self.resume(key);
+            }
+        }
+    }
+}
+
+impl Core {
+    /// A task waits until its medium takes something more.
+    pub(super) fn wait_for_rate(&mut self, key: usize, wait: Duration) {
+        let at = self.now + wait;
+        self.rate_at = Some(self.rate_at.map_or(at, |earlier| earlier.min(at)));
+        self.rate_waiters.push(self.tasks[key].host, key);
+    }
+
+    /// Hands a task's operation to the ring, or keeps it until the volume has a worker for it.
+    pub(super) fn submit(&mut self, key: usize, op: Op) {
+        let volume = Rc::clone(&self.tasks[key].volume);
+        if self.tasks[key].takes_worker() {
+            let mut workers = volume.workers.borrow_mut();
+            if workers.busy >= WORKERS_OF_VOLUME {
+                workers.waiting.push_back((key, op));
+                return;
+            }
+            workers.busy += 1;
+        }
+        self.push_op(key, op);
+    }
+
+    /// An operation that had a worker has ended: the next one has it.
+    pub(super) fn worker_is_free(&mut self, volume: &LocalVolume) {
+        let next = {
+            let mut workers = volume.workers.borrow_mut();
+            let next = workers.waiting.pop_front();
+            workers.busy -= usize::from(next.is_none());
+            next
+        };
+        if let Some((key, op)) = next {
+            self.push_op(key, op);
+        }
+    }
+
+    fn push_op(&mut self, key: usize, op: Op) {
+        self.register_file_of(&op);
+        self.ring.push(Token::Task(key).bits(), op);
+        self.media_in_flight += 1;
+        self.fetches_in_flight += usize::from(self.tasks[key].is_fetch());
+        self.media_waits = true;
+    }
+}
