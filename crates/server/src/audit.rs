@@ -160,6 +160,17 @@ impl Audit {
         }
     }
 
+    /// Tells what a host did to a reservation, or could not do because of one: in the log, too. It has few lines for it.
+    pub(crate) fn tell_reservation(&self, nqn: &str, what: &str) {
+        let Some(left_out) = self.refusals.admit(&format!("reservation {nqn}:"), Instant::now()) else { return };
+        tracing::info!(host = nqn, left_out, "reservation: {what}");
+        if self.is_on() {
+            let (host, reason) = (Some(nqn.to_owned()), Some(what.to_owned()));
+            self.lines.left_out(nqn, left_out);
+            self.tell(Record { event: "reservation", host, reason, ..Record::default() });
+        }
+    }
+
     /// How the host is called here, and no more of the reason than a line holds.
     fn named(&self, mut record: Record) -> Record {
         if record.principal.is_none() {

@@ -61,6 +61,12 @@ pub struct Stats {
     pub log_lines_left_out: u64,
     /// Lines that were left out of the audit file, because there had been enough or the disk was behind.
     pub audit_lines_left_out: u64,
+    /// Commands that reservations kept from each volume.
+    pub reservation_conflicts: BTreeMap<String, u64>,
+    /// Addresses of listeners, and the states of these paths.
+    pub paths: Vec<(String, String)>,
+    /// Whether it reads and writes by io_uring; else by epoll and threads.
+    pub io_uring: bool,
 }
 
 /// One reactor's [`ReactorStats`].

@@ -40,6 +40,8 @@ pub struct Volume {
     kept_in: OnceLock<Arc<BlockCache>>,
     /// What functions, and copies from and to memory, do with it.
     pub functions: Arc<AccessCounters>,
+    /// Commands that a reservation of another host kept from it.
+    pub reservation_conflicts: AtomicU64,
 }
 
 static SERIAL: AtomicU64 = AtomicU64::new(0);
@@ -61,6 +63,7 @@ impl Volume {
             writes: AtomicU64::new(0),
             kept_in: OnceLock::new(),
             functions: Arc::default(),
+            reservation_conflicts: AtomicU64::new(0),
         }
     }
 
@@ -68,6 +71,11 @@ impl Volume {
     #[must_use]
     pub fn protected(self) -> Self {
         Self { read_only: true, ..self }
+    }
+
+    /// Its name, and how many commands reservations kept from it.
+    pub fn conflicts(&self) -> (String, u64) {
+        (self.name.clone(), self.reservation_conflicts.load(Ordering::Relaxed))
     }
 
     /// Releases a range of [`guards`](Self::guards). Cached blocks of a range that could be written are dropped first.

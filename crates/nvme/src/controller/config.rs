@@ -36,6 +36,8 @@ pub struct SubsystemConfig {
     pub transfer_len_max: u32,
     /// Whether the media have a volatile write cache that Flush empties.
     pub write_cache: bool,
+    /// Controllers get the identifiers behind this one first, and then those before it.
+    pub last_controller_id: u16,
     /// Further I/O command sets and vendor's commands that the embedder answers.
     pub command_sets: Vec<CommandSet>,
 }
@@ -59,6 +61,7 @@ impl SubsystemConfig {
             queue_entries_max: 128,
             transfer_len_max: 1 << 20,
             write_cache: true,
+            last_controller_id: 0,
             command_sets: Vec::new(),
         }
     }
@@ -102,6 +105,12 @@ pub trait Visibility: std::fmt::Debug + Send + Sync {
 
     /// This host has no right to a command that it sent to this namespace, which it does not see or may only read.
     fn denied(&self, _host: &Nqn, _namespace: &Namespace) {}
+
+    /// This host has changed the reservation or a registration of this namespace by this action.
+    fn reserved(&self, _host: &Nqn, _namespace: &Namespace, _action: &'static str) {}
+
+    /// A reservation, or its key, kept this host from a command to this namespace.
+    fn conflicted(&self, _host: &Nqn, _namespace: &Namespace) {}
 
     /// Whether this host, which need not or need no longer prove who it is, may have one more connection. `None`: not now.
     fn admit(&self, _host: &Nqn) -> Option<Place> {

@@ -13,6 +13,7 @@ use super::command::{
 use super::connection::{Connection, ConnectionError, Inbound, State};
 use super::io;
 use super::request::MediumId;
+use super::reservations::CONFLICT;
 use super::slots::{Sink, Stage};
 
 /// How the data of a command comes.
@@ -385,10 +386,14 @@ impl Connection {
         self.respond(sqe.cid(), status, 0);
     }
 
-    /// The embedder learns of a command to which the host has no right: such statuses are of other faults, too.
+    /// The embedder learns of a command to which the host has no right, or from which a reservation keeps it: such statuses are of other
+    /// faults, too.
     pub(super) fn note_denial(&self, nsid: u32, status: Status) {
         let may_be = [Status::INVALID_NAMESPACE_OR_FORMAT.dnr(), Status::NAMESPACE_WRITE_PROTECTED.dnr()];
-        if let Some(link) = self.link.as_ref().filter(|_| may_be.contains(&status)) {
+        let Some(link) = &self.link else { return };
+        if status == CONFLICT {
+            link.controller.subsystem.note_conflict(&link.controller, nsid);
+        } else if may_be.contains(&status) {
             link.controller.subsystem.note_denial(&link.controller, nsid);
         }
     }

@@ -73,6 +73,21 @@ pub(super) fn parse(sqe: &Sqe, config: &SubsystemConfig, namespace: &Namespace) 
     Ok((Command::Reservation(reservation), Transfer::ToUs(len as u32)))
 }
 
+/// The specification's word for it.
+fn name_of(reservation: Reservation) -> &'static str {
+    match reservation {
+        Reservation::Register { action: RegisterAction::Register, .. } => "register",
+        Reservation::Register { action: RegisterAction::Unregister, .. } => "unregister",
+        Reservation::Register { action: RegisterAction::Replace, .. } => "replace",
+        Reservation::Acquire { action: AcquireAction::Acquire, .. } => "acquire",
+        Reservation::Acquire { action: AcquireAction::Preempt, .. } => "preempt",
+        Reservation::Acquire { action: AcquireAction::PreemptAndAbort, .. } => "preempt and abort",
+        Reservation::Release { action: ReleaseAction::Release, .. } => "release",
+        Reservation::Release { action: ReleaseAction::Clear, .. } => "clear",
+        Reservation::Report => "report",
+    }
+}
+
 impl Connection {
     pub(super) fn execute_reservation(&mut self, now: Instant, slot: u32, reservation: Reservation) {
         let command = self.slots.get_mut(slot);
@@ -148,6 +163,7 @@ impl Connection {
             }
             Reservation::Report => return Ok(None),
         };
+        subsystem.tell_reserved(&link.controller, namespace, name_of(reservation));
         let aborts = matches!(reservation, Reservation::Acquire { action: AcquireAction::PreemptAndAbort, .. });
         let is_awaited = |other: &[u8; 16]| match reservation {
             _ if *other == host => false,
@@ -244,6 +260,7 @@ impl Connection {
         }
         self.requests = kept;
         for (request, status) in refused {
+            self.note_denial(request.nsid, status);
             match self.slots.tagged(request.tag) {
                 Some(slot) if self.can_send() => self.answer(slot, status, 0),
                 Some(slot) => drop(self.slots.remove(slot)),

@@ -254,7 +254,7 @@ impl Subsystem {
             paths: Paths::default(),
             controllers: BTreeMap::new(),
             retired: BTreeMap::new(),
-            last_cntlid: 0,
+            last_cntlid: config.last_controller_id,
         };
         Self { config, parent, state: Mutex::new(state), epoch: AtomicU64::new(0), reservations: Arc::default() }
     }
@@ -440,6 +440,23 @@ impl Subsystem {
         if let Some(namespace) = namespace.filter(|it| controller.access(&*visibility, it) != Access::Write) {
             visibility.denied(&controller.host, namespace);
         }
+    }
+
+    /// A reservation kept this controller's host from a command.
+    pub(super) fn note_conflict(&self, controller: &Controller, nsid: u32) {
+        let (all, visibility) = {
+            let state = lock(&self.state);
+            (Arc::clone(&state.namespaces), Arc::clone(&state.visibility))
+        };
+        if let Some(namespace) = all.get(nsid) {
+            visibility.conflicted(&controller.host, namespace);
+        }
+    }
+
+    /// This controller's host has changed a reservation.
+    pub(super) fn tell_reserved(&self, controller: &Controller, namespace: &Namespace, action: &'static str) {
+        let visibility = Arc::clone(&lock(&self.state).visibility);
+        visibility.reserved(&controller.host, namespace, action);
     }
 
     /// Changes when a new snapshot differs.

@@ -54,6 +54,27 @@ impl Lines {
             stats.audit_lines_left_out,
         );
 
+        self.gauge(
+            "io_uring",
+            "1 where the server reads and writes by io_uring, 0 where it uses epoll and threads",
+            None,
+            f64::from(u8::from(stats.io_uring)),
+        );
+        let paths = stats
+            .paths
+            .iter()
+            .map(|(address, state)| (vec![("address", address.clone()), ("state", state.clone())], Value::Whole(1)));
+        self.family("path_state", "1 for the state of each path", None, MetricType::Gauge, paths.collect());
+        let conflicts = stats.reservation_conflicts.iter();
+        let conflicts = conflicts.map(|(name, count)| (vec![("volume", name.clone())], Value::Whole(*count)));
+        self.family(
+            "volume_reservation_conflicts",
+            "Commands that a reservation kept from a volume",
+            None,
+            MetricType::Counter,
+            conflicts.collect(),
+        );
+
         self.commands("host", &OF_HOSTS, &stats.hosts);
         self.accesses(&HOST_CALLS, &inside.host_calls);
         self.accesses(&HOST_FILES, &inside.host_files);

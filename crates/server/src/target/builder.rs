@@ -202,6 +202,7 @@ impl Opened {
             io_queues_max: config.limits.queues,
             queue_entries_max: config.limits.queue_entries,
             transfer_len_max: config.limits.transfer.bytes() as u32,
+            last_controller_id: identity::last_controller_id(),
             ..SubsystemConfig::new(nqn(&config.nqn)?, identity::serial(&config.nqn))
         })?;
         subsystem.set_path_states(listeners.paths.iter().map(|listen| listen.path).collect());
@@ -229,7 +230,7 @@ impl Opened {
                 watch: Arc::clone(&audit) as Arc<dyn Watch>,
             };
             let compute = Compute::start(config.compute.clone(), surroundings).map_err(TargetError::Compute)?;
-            for namespace in compute.namespaces(|name| identity::volume_uuid(&config.nqn, name)) {
+            for namespace in compute.namespaces(|name| identity::namespace_uuid(&config.nqn, name)) {
                 subsystem.add_namespace(namespace)?;
             }
             let watches = Arc::downgrade(&compute);

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use diskside_io::ring::Interface;
 use diskside_nvme::controller::{AllowedHosts, ControllerInfo, Listener};
 
 use super::visible::Granted;
@@ -144,6 +145,9 @@ impl Handle {
             connections_half_open: shared.half_open.count() as u64,
             log_lines_left_out: shared.notices.left_out(),
             audit_lines_left_out: shared.audit.left_out(),
+            reservation_conflicts: self.volumes().iter().map(|volume| volume.conflicts()).collect(),
+            paths: self.path_states(),
+            io_uring: matches!(diskside_io::ring::interface(), Ok(Interface::IoUring)),
         }
     }
 
@@ -206,7 +210,7 @@ impl Handle {
             return Err(TargetError::VolumeExists(spec.name.clone()));
         }
         let uuid = spec.uuid_bytes().ok().flatten();
-        let uuid = uuid.unwrap_or_else(|| identity::volume_uuid(self.nqn(), &spec.name));
+        let uuid = uuid.unwrap_or_else(|| identity::volume_uuid(self.nqn(), spec));
         let nsid = spec.nsid.unwrap_or_else(|| self.free_nsid(&volumes, &uuid));
         self.shared().subsystem.check_nsid(nsid, &uuid)?;
         Ok((nsid, uuid))
@@ -310,6 +314,13 @@ impl Handle {
         }
     }
 
+    /// The listeners' addresses, and the states of the paths that they are.
+    fn path_states(&self) -> Vec<(String, String)> {
+        let paths = self.inner.paths.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = self.inner.addresses.iter().zip(&*paths);
+        all.map(|(address, listen)| (address.to_string(), listen.path.to_string())).collect()
+    }
+
     /// Gives the paths the states that a configuration has for them, and returns those that have another one than before.
     pub(super) fn set_paths(&self, listen: &[ListenSpec]) -> Vec<String> {
         let mut paths = self.inner.paths.lock().unwrap_or_else(PoisonError::into_inner);
@@ -328,7 +339,8 @@ impl Handle {
         let shared = self.shared();
         shared.rights.set(grants);
         let (grants, volumes, quotas) = (shared.rights.now(), Arc::clone(&shared.volumes), Arc::clone(&shared.quotas));
-        shared.subsystem.set_visibility(Arc::new(Granted { grants, volumes, quotas }));
+        let audit = Arc::clone(&shared.audit);
+        shared.subsystem.set_visibility(Arc::new(Granted { grants, volumes, quotas, audit }));
         // Exports that are not served any more were withdrawn before.
         if let Some(compute) = &shared.compute {
             compute.rights_changed();

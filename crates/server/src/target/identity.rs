@@ -1,9 +1,40 @@
-//! Names that stay the same after a restart, and that two machines do not share.
+//! Names that stay the same after a restart, and that no other bytes have: not those of another machine or server.
 
-/// The UUID of a volume that has none of its own (RFC 9562, version 8): made from the machine, the subsystem and
-/// the volume's name. Hosts tell volumes apart by it, so that two machines which serve the same names must differ.
-pub(super) fn volume_uuid(nqn: &str, name: &str) -> [u8; 16] {
-    let seed = [machine_id().as_str(), nqn, name].join("\0");
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::Path;
+
+use diskside_volume::{Source, VolumeSpec};
+
+/// The UUID of a volume that names none (RFC 9562, version 8): made from the machine, the subsystem, the volume's name, and
+/// where its bytes are. Hosts take two volumes with one UUID for one disk behind two paths, and write now here, now there.
+pub(super) fn volume_uuid(nqn: &str, spec: &VolumeSpec) -> [u8; 16] {
+    let place = match spec.source() {
+        Ok(Source::Path(path) | Source::Lossy(path)) => absolute(&path),
+        Ok(Source::Object(url)) => url,
+        // Empty at every start: no host may take it for one that it knows.
+        Ok(Source::Memory(_)) | Err(_) => format!("memory {:016x}", RandomState::new().hash_one(0)),
+    };
+    uuid_of(&[machine_id().as_str(), nqn, &spec.name, &place])
+}
+
+/// The UUID of a namespace of the server's own.
+pub(super) fn namespace_uuid(nqn: &str, name: &str) -> [u8; 16] {
+    uuid_of(&[machine_id().as_str(), nqn, name])
+}
+
+/// Where the controller identifiers of this start begin: hosts refuse a second controller with one that they know, so two servers
+/// with one NQN should not both begin at 1.
+pub(super) fn last_controller_id() -> u16 {
+    (RandomState::new().hash_one(0) % 0x8000) as u16
+}
+
+/// The same for all links that lead there.
+fn absolute(path: &Path) -> String {
+    std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned()).to_string_lossy().into_owned()
+}
+
+fn uuid_of(parts: &[&str]) -> [u8; 16] {
+    let seed = parts.join("\0");
     let mut uuid = [0; 16];
     uuid[..8].copy_from_slice(&hash(FIRST_BASIS, &seed).to_be_bytes());
     uuid[8..].copy_from_slice(&hash(SECOND_BASIS, &seed).to_be_bytes());
@@ -39,13 +70,19 @@ const SECOND_BASIS: u64 = 0x9e37_79b9_7f4a_7c15;
 mod tests {
     use super::*;
 
+    /// Two servers of one machine, whose default NQN is the same, each had a volume `data`: a host took their images for one disk, and
+    /// read another's bytes when one of them had gone. A volume in memory came back empty, and hosts continued with it.
     #[test]
-    fn names_that_differ_give_uuids_that_differ_and_stay() {
-        let uuid = volume_uuid("nqn.2026-11.org.example:a", "data");
-        assert_eq!(uuid, volume_uuid("nqn.2026-11.org.example:a", "data"));
-        assert_ne!(uuid, volume_uuid("nqn.2026-11.org.example:a", "datb"));
-        assert_ne!(uuid, volume_uuid("nqn.2026-11.org.example:b", "data"));
-        assert_eq!((uuid[6] >> 4, uuid[8] >> 6), (8, 2));
+    fn volumes_with_other_bytes_have_other_uuids() {
+        let uuid = |nqn: &str, volume: &str| volume_uuid(nqn, &volume.parse().unwrap());
+        let known = uuid("nqn.2026-11.org.example:a", "data=/srv/a.img");
+        assert_eq!(known, uuid("nqn.2026-11.org.example:a", "data=/srv/a.img,rw"));
+        assert_ne!(known, uuid("nqn.2026-11.org.example:a", "datb=/srv/a.img"));
+        assert_ne!(known, uuid("nqn.2026-11.org.example:b", "data=/srv/a.img"));
+        assert_ne!(known, uuid("nqn.2026-11.org.example:a", "data=/srv/b.img"));
+        let memory = || uuid("nqn.2026-11.org.example:a", "data=mem:1MiB");
+        assert_ne!(memory(), memory());
+        assert_eq!((known[6] >> 4, known[8] >> 6), (8, 2));
         assert_eq!(serial("nqn.2026-11.org.example:a").len(), 16);
     }
 }

@@ -2,6 +2,7 @@
 //! they may have.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use diskside_nvme::Nqn;
 use diskside_nvme::controller::{Access, Namespace, Place, Visibility};
@@ -9,12 +10,15 @@ use diskside_nvme::wire::{CSI_NVM, CSI_SLM};
 use diskside_rights::{Access as Right, Grants, QuotaTable};
 use diskside_volume::VolumeTable;
 
+use crate::audit::Audit;
+
 /// The rights of hosts by these grants, and their limits by these quotas.
 #[derive(Debug)]
 pub(super) struct Granted {
     pub(super) grants: Arc<Grants>,
     pub(super) volumes: Arc<VolumeTable>,
     pub(super) quotas: Arc<QuotaTable>,
+    pub(super) audit: Arc<Audit>,
 }
 
 impl Visibility for Granted {
@@ -39,6 +43,19 @@ impl Visibility for Granted {
         match self.volumes.find(namespace.nsid).filter(|_| namespace.csi == CSI_NVM) {
             Some(volume) => quota.deny(format_args!("to use volume {}", volume.name)),
             None => quota.deny(format_args!("to use namespace {}", namespace.nsid)),
+        }
+    }
+
+    fn reserved(&self, host: &Nqn, namespace: &Namespace, action: &'static str) {
+        if let Some(volume) = self.volumes.find(namespace.nsid) {
+            self.audit.tell_reservation(host.as_str(), &format!("{action} on volume {}", volume.name));
+        }
+    }
+
+    fn conflicted(&self, host: &Nqn, namespace: &Namespace) {
+        if let Some(volume) = self.volumes.find(namespace.nsid) {
+            volume.reservation_conflicts.fetch_add(1, Ordering::Relaxed);
+            self.audit.tell_reservation(host.as_str(), &format!("conflict on volume {}", volume.name));
         }
     }
 
