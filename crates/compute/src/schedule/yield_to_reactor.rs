@@ -2,8 +2,8 @@
 //! slice.
 //!
 //! Threads of calls look now and then whether they keep a reactor waiting that has something to do on their processor, and
-//! sleep until it does. The reactor in turn sleeps as long as it worked before it looks at what came meanwhile
-//! (`Ring::give_way`). So both have half of a processor that they share, reads wait for some hundred microseconds at
+//! sleep until it does. The reactor in turn sleeps half as long as it worked before it looks at what came meanwhile
+//! (`Ring::give_way`). So the thread has a third of a processor that they share, reads wait for some hundred microseconds at
 //! most, and whatever else runs on the machine competes with engines by the kernel's rules alone.
 
 use std::cell::Cell;

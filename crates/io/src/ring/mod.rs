@@ -164,8 +164,8 @@ impl Ring {
     }
 
     /// Says whether another thread has use for this one's processor while there is nothing to do: then
-    /// [`wait`](Self::wait) does not poll, it sleeps at once; and where the kernel can (Linux 6.12 and later), for as
-    /// long as the thread has worked before, up to 100 µs, although completions come meanwhile. So the other has half
+    /// [`wait`](Self::wait) does not poll, it sleeps at once; and where the kernel can (Linux 6.12 and later),
+    /// for half as long as the thread has worked before, up to 100 µs, although completions come meanwhile. So the other has a third
     /// of the processor in pieces that are worth having, a thread with much to do does more of it at a time, and one
     /// with little is as quick as before.
     pub fn give_way(&mut self, gives_way: bool) {
