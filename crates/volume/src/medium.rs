@@ -55,6 +55,11 @@ pub trait Medium: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether its bytes can be found again: a file that was removed while it is served is gone with the server.
+    fn has_name(&self) -> bool {
+        true
+    }
+
     /// How long it has enough to do: it should be given nothing more before, so that others may come first meanwhile.
     fn busy_for(&self) -> Duration {
         Duration::ZERO

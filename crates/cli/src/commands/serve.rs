@@ -117,16 +117,21 @@ impl Serve {
         let read_anew: Vec<PathBuf> = file.iter().cloned().collect();
         let resolve = move || {
             let settings = file.as_deref().map(Settings::from_file).transpose()?.unwrap_or_default();
+            let is_listen_overridden = settings.listen.is_some() && flags.listen.is_some();
             let settings = settings.overridden_by(flags.clone());
             let is_require_written = settings.security.require.is_some();
-            let resolved = ServeConfig::resolve(settings).map(|config| Resolved { config, is_require_written });
+            let resolved = ServeConfig::resolve(settings).map(|config| Resolved {
+                config,
+                is_require_written,
+                is_listen_overridden,
+            });
             resolved.map_err(|error| match &file {
                 Some(file) => in_file(error, file),
                 None => error,
             })
         };
         let hangups = reload::hangups()?;
-        let config = resolve().map_err(|e| Failure::Usage(e.to_string()))?.config;
+        let Resolved { config, is_listen_overridden, .. } = resolve().map_err(|e| Failure::Usage(e.to_string()))?;
         if self.print_config {
             return Ok(output::stdout().write_all(config.to_toml().as_bytes())?);
         }
@@ -134,6 +139,9 @@ impl Serve {
             return Err(Failure::Usage(NOTHING_TO_SERVE.to_owned()));
         }
         config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        if is_listen_overridden {
+            tracing::warn!("{}", reload::LISTEN_OVERRIDDEN);
+        }
         let service = Arc::new(Service::from_environment());
         let inherited = inherited_listeners().map_err(|e| Failure::Environment(e.to_string()))?;
         let observed = config.metrics.map(observed_at).transpose()?;

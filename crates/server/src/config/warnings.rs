@@ -1,5 +1,6 @@
 //! Parts of a configuration that probably are not meant.
 
+use diskside_nvme::controller::PathState;
 use diskside_rights::Mode;
 
 use super::reach::is_local;
@@ -16,6 +17,9 @@ impl ServeConfig {
             warnings.push(format!(
                 "insecure: {address} is reached from other machines, and anybody who reaches it can use all that is served"
             ));
+        }
+        if !self.listen.is_empty() && self.listen.iter().all(|listen| listen.path == PathState::Inaccessible) {
+            warnings.push("listen: all paths are inaccessible, so no host reaches a volume".into());
         }
         for host in &self.known_hosts {
             let mut keys = host.dhchap_keys.iter().chain(&host.tls_keys).peekable();

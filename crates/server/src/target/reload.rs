@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use diskside_export::{ExportSpec, Exports};
 use diskside_volume::Source;
 use diskside_volume::media::FileMedium;
+use rustix::thread::CpuSet;
 
 use super::handle::open;
 use super::{Handle, Target, TargetError};
@@ -145,6 +146,7 @@ impl Target {
                 Err(error) => problems.push(format!("volume `{}`: {error}", volume.name)),
             }
         }
+        problems.extend(cores_not_ours(&config.cores));
         if let Some(parent) = config.security.audit.as_deref().and_then(Path::parent).filter(|parent| !parent.is_dir())
         {
             problems.push(format!("security.audit: there is no directory {}", parent.display()));
@@ -159,6 +161,13 @@ impl Target {
         }
         problems
     }
+}
+
+/// Why reactors cannot have these processors.
+fn cores_not_ours(cores: &[usize]) -> Option<String> {
+    let ours = rustix::thread::sched_getaffinity(None).ok()?;
+    let wrong = cores.iter().find(|core| **core >= CpuSet::MAX_CPU || !ours.is_set(**core))?;
+    Some(format!("cores: this machine has no processor {wrong}, or this process may not use it"))
 }
 
 impl Reloaded {

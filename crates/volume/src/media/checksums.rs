@@ -8,7 +8,7 @@ use std::sync::{LazyLock, OnceLock};
 use crc_fast::{CrcAlgorithm::Crc32Iscsi, Digest, checksum, checksum_combine};
 use diskside_io::buffer::SharedMemory;
 
-/// What is known of one memory. Whoever asks for a checksum holds the range, so that nobody writes it meanwhile.
+/// What is known of one memory. A caller that asks for a checksum holds the range, so that nobody writes it meanwhile.
 #[derive(Debug)]
 pub(super) struct PageChecksums {
     groups: Box<[OnceLock<Box<Group>>]>,

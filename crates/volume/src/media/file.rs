@@ -131,6 +131,10 @@ impl Medium for FileMedium {
         &self.properties
     }
 
+    fn has_name(&self) -> bool {
+        fstat(&self.file).map_or(true, |status| status.st_nlink > 0)
+    }
+
     fn start(&self, access: &Access<'_>) -> Step {
         if self.properties.read_only && access.is_write() {
             return Action::Failed(Errno::ROFS).into();

@@ -65,6 +65,10 @@ impl Medium for SlowedMedium {
         Duration::from_nanos(free_ns.saturating_sub(now_ns)).saturating_sub(AHEAD)
     }
 
+    fn has_name(&self) -> bool {
+        self.inner.has_name()
+    }
+
     fn reads_at_once(&self) -> usize {
         self.inner.reads_at_once()
     }
@@ -78,7 +82,7 @@ impl Medium for SlowedMedium {
     }
 }
 
-/// What is asked for while bytes of so much time are still to be moved waits without being counted: it may go before it is its turn.
+/// Accesses that come while bytes of so much time are still to be moved wait without being counted: they may go before it is their turn.
 const AHEAD: Duration = Duration::from_millis(5);
 
 #[cfg(test)]

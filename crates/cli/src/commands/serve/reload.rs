@@ -15,7 +15,12 @@ pub(super) struct Resolved {
     pub(super) config: ServeConfig,
     /// Whether `security.require` was written, and does not follow from the keys of hosts.
     pub(super) is_require_written: bool,
+    /// Whether the file says where to listen, and flags say otherwise.
+    pub(super) is_listen_overridden: bool,
 }
+
+pub(super) const LISTEN_OVERRIDDEN: &str =
+    "listen: --listen takes the place of the file's, whose addresses and states of paths have no effect";
 
 /// Takes down SIGHUP from now on, when a server has only begun to start: one that came before anybody listened ended it.
 pub(super) fn hangups() -> Result<Signals, Failure> {
@@ -35,6 +40,9 @@ pub(super) fn on_hangup(
         for _ in hangups.forever() {
             service.reloading();
             let reloaded = resolve().map_err(|e| e.to_string());
+            if reloaded.as_ref().is_ok_and(|new| new.is_listen_overridden) {
+                say_at(WARNING, format_args!("diskside: {LISTEN_OVERRIDDEN}"));
+            }
             let careful = reloaded.and_then(|new| check(&handle.config(), &new).map(|()| new.config));
             match careful.and_then(|config| handle.reload(&config).map_err(|e| e.to_string())) {
                 Ok(reloaded) => {
@@ -47,6 +55,10 @@ pub(super) fn on_hangup(
                             ),
                         );
                     });
+                    for volume in handle.volumes().iter().filter(|volume| !volume.medium.has_name()) {
+                        let what = "its file was removed: all that hosts write is lost when the server ends";
+                        say_at(WARNING, format_args!("diskside: volume `{}`: {what}", volume.name));
+                    }
                     let warnings = handle.config().warnings();
                     warnings.iter().for_each(|warning| say_at(WARNING, format_args!("diskside: {warning}")));
                 }
@@ -68,7 +80,7 @@ pub(super) fn on_hangup(
 
 /// Refuses a file that looks cut off, or whose end was lost by mistake: a server that runs does not take it.
 fn check(now: &ServeConfig, new: &Resolved) -> Result<(), String> {
-    let Resolved { config: new, is_require_written } = new;
+    let Resolved { config: new, is_require_written, .. } = new;
     let serves = |config: &ServeConfig| !config.volumes.is_empty() || !config.exports.is_empty();
     if serves(now) && !serves(new) {
         return Err("it serves nothing any more, neither a volume nor an export: is it whole? To serve nothing, stop the server".into());
