@@ -48,7 +48,7 @@ struct Shared {
     work: Condvar,
     /// A job is done, or a thread has ended.
     news: Condvar,
-    /// Whether `done` may have something.
+    /// Whether `done` has something. Changed only under the lock.
     has_done: AtomicBool,
     /// The ring's thread sleeps on this, if it sleeps on a ring.
     bell: Option<Waker>,
@@ -109,8 +109,11 @@ impl Workers {
         if !self.has_done() {
             return Vec::new();
         }
+        let mut state = self.shared.lock();
+        // Under the lock, as it is set: a thread that told of more in between would leave it set with nothing done, and the next
+        // one would wake nobody.
         self.shared.has_done.store(false, Ordering::SeqCst);
-        std::mem::take(&mut self.shared.lock().done)
+        std::mem::take(&mut state.done)
     }
 
     /// Sleeps until something is done, for so long at most.
@@ -277,6 +280,41 @@ mod tests {
         }
         done.sort_by_key(|(id, _)| *id);
         assert_eq!(done, [(2, Ok(0)), (3, Ok(0))]);
+    }
+
+    /// `has_done` was cleared before the lock was taken. A thread that finished in between set it again, its work was taken with the
+    /// rest, and the flag stayed set with nothing done: the next thread to finish told nobody, and the waiter slept ten seconds.
+    #[test]
+    fn who_finishes_while_done_work_is_taken_leaves_no_flag_behind() {
+        let workers = Workers::new(None);
+        let done = |id| job(id, tempfile::tempfile().unwrap()).run();
+        let mut state = workers.shared.lock();
+        state.done.push(done(1));
+        workers.shared.tell();
+        let (tell_thread, thread) = std::sync::mpsc::channel();
+        let taken = std::thread::scope(|scope| {
+            let taker = scope.spawn(|| {
+                tell_thread.send(rustix::thread::gettid()).unwrap();
+                workers.take_done()
+            });
+            wait_until_asleep(thread.recv().unwrap());
+            // The taker waits for the lock now.
+            state.done.push(done(2));
+            workers.shared.tell();
+            drop(state);
+            taker.join().unwrap()
+        });
+        assert_eq!(taken.iter().map(|done| done.id).collect::<Vec<_>>(), [1, 2]);
+        assert!(!workers.has_done(), "the next thread that finishes would tell nobody");
+    }
+
+    /// Waits until a thread of this process sleeps: until it waits for a lock, if it does nothing else.
+    fn wait_until_asleep(thread: rustix::thread::Pid) {
+        let path = format!("/proc/self/task/{}/stat", thread.as_raw_nonzero());
+        let state = || std::fs::read_to_string(&path).unwrap().rsplit(") ").next().unwrap().chars().next();
+        while state() != Some('S') {
+            std::thread::yield_now();
+        }
     }
 
     #[test]
