@@ -191,6 +191,27 @@ fn more_operations_than_the_queues_hold_wait_in_the_backlog() {
     assert!(tokens.iter().copied().eq(0..10_000));
 }
 
+/// All complete at once: far more than the completion queue holds, so that the kernel has to keep the others.
+#[test]
+fn more_completions_at_once_than_the_queues_hold_all_come() {
+    const WATCHES: u64 = 100;
+    let event = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+    let event = Arc::new(event);
+    let mut ring = Ring::new(&RingConfig { entries: 8, ..sleepy() }).unwrap();
+    for token in 0..WATCHES {
+        ring.push(token, Op::Readable { file: Arc::clone(&event) });
+    }
+    // All are in the kernel before the event comes.
+    ring.wait(Some(Duration::ZERO)).unwrap();
+    assert!(ring.next_completion().is_none() && ring.in_flight() == WATCHES as usize);
+    rustix::io::write(&event, &1_u64.to_ne_bytes()).unwrap();
+    let mut done: Vec<_> =
+        gather(&mut ring, WATCHES as usize).into_iter().map(|done| (done.token, done.more)).collect();
+    done.sort_unstable();
+    assert_eq!(done, (0..WATCHES).map(|token| (token, false)).collect::<Vec<_>>());
+    assert_eq!(ring.in_flight(), 0);
+}
+
 #[test]
 fn connections_are_accepted_and_carry_batches_whole() {
     let mut ring = Ring::new(&RingConfig::default()).unwrap();
