@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use io_uring::{EnterFlags, Probe, opcode};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use super::config::RingConfig;
 use super::uring::build;
 
 /// Selects the interface by hand: `io_uring` or `posix`.
-const VARIABLE: &str = "DISKSIDE_IO";
+pub(super) const VARIABLE: &str = "DISKSIDE_IO";
 /// What the kernel's administrator says about io_uring.
 const SYSCTL: &str = "/proc/sys/kernel/io_uring_disabled";
 
@@ -62,7 +63,7 @@ fn choose(wanted: Option<&str>, probe: impl Fn() -> io::Result<()>) -> Result<In
     match wanted {
         None | Some("") => Ok(match probe() {
             Err(error) if is_for_good(&error) => Interface::Posix(error.to_string()),
-            // A shortage of memory or descriptors is reported when a ring is made.
+            // A shortage of descriptors is reported when a ring is made.
             _ => Interface::IoUring,
         }),
         Some("io_uring") => match probe() {
@@ -77,11 +78,18 @@ fn choose(wanted: Option<&str>, probe: impl Fn() -> io::Result<()>) -> Result<In
     }
 }
 
-/// Whether io_uring is denied to this process, or too old.
+/// Whether io_uring is denied to this process, too old, or needs more locked memory than the process may have.
 fn is_for_good(error: &io::Error) -> bool {
-    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
-    matches!(error.kind(), PermissionDenied | Unsupported | InvalidInput)
+    use io::ErrorKind::{InvalidInput, OutOfMemory, PermissionDenied, Unsupported};
+    matches!(error.kind(), PermissionDenied | Unsupported | InvalidInput | OutOfMemory)
 }
+
+/// Rings of a small server need so much, 130 KiB each: with a lower limit of locked memory the first ones could be made, and the
+/// process would end with one of the others. Linux 6.14 and later count all memory of rings; before, it was only registered memory.
+const LOCKED_MIN: u64 = 1 << 20;
+/// A ring with so many entries has more memory than that in each of its two parts, so no lower limit has room for it if the limit
+/// holds for rings of this process. Rings that do fit would not tell, and keep their memory for a while after they are closed.
+const BEYOND_ENTRIES: u32 = 16 << 10;
 
 /// Tries what every ring needs: the three system calls, and the operations.
 fn probe() -> io::Result<()> {
@@ -89,13 +97,31 @@ fn probe() -> io::Result<()> {
     let uring = build(&config, true).map_err(|error| explained("io_uring_setup", &error))?;
     let mut known = Probe::new();
     uring.submitter().register_probe(&mut known).map_err(|error| explained("io_uring_register", &error))?;
-    if let Some((name, _)) = NEEDED.iter().find(|(_, code)| !known.is_supported(*code)) {
-        return Err(io::Error::new(io::ErrorKind::Unsupported, format!("this kernel's io_uring has no {name}")));
-    }
+    has_all(|code| known.is_supported(code))?;
     let flags = EnterFlags::GETEVENTS.bits();
     // SAFETY: no argument is passed, and nothing is submitted.
     let entered = unsafe { uring.submitter().enter::<libc::sigset_t>(0, 0, flags, None) };
-    entered.map(drop).map_err(|error| explained("io_uring_enter", &error))
+    entered.map_err(|error| explained("io_uring_enter", &error))?;
+    if locked_max().is_some_and(|bytes| bytes < LOCKED_MIN) {
+        let beyond = build(&RingConfig { entries: BEYOND_ENTRIES, ..config }, true);
+        beyond.map_err(|error| explained("io_uring_setup", &error))?;
+    }
+    Ok(())
+}
+
+/// Whether a kernel has all operations; the error names one that it lacks.
+fn has_all(is_supported: impl Fn(u8) -> bool) -> io::Result<()> {
+    match NEEDED.iter().find(|(_, code)| !is_supported(*code)) {
+        None => Ok(()),
+        Some((name, _)) => {
+            Err(io::Error::new(io::ErrorKind::Unsupported, format!("this kernel's io_uring has no {name}")))
+        }
+    }
+}
+
+/// How much memory this process may lock; `None` without a limit.
+fn locked_max() -> Option<u64> {
+    getrlimit(Resource::Memlock).current
 }
 
 /// The operations of rings: a kernel that lacks one of them is too old, and no ring takes any other.
@@ -126,11 +152,21 @@ pub(super) fn explained(call: &str, error: &io::Error) -> io::Error {
         (Some(Errno::PERM), "") => "; kernel.io_uring_disabled or seccomp denies it, as container engines do",
         (Some(Errno::PERM | Errno::ACCESS), _) => "; it is denied, as container engines do (seccomp)",
         (Some(Errno::NOSYS), _) => "; this kernel has no io_uring, or a container denies it (seccomp)",
-        (Some(Errno::NOMEM), _) => "; RLIMIT_MEMLOCK may be too low",
+        (Some(Errno::NOMEM), _) => &too_little(locked_max()),
         (Some(Errno::INVAL), _) => "; Linux 6.1 or newer is needed",
         _ => "",
     };
     io::Error::new(error.kind(), format!("{call}: {error}{why}"))
+}
+
+fn too_little(locked_max: Option<u64>) -> String {
+    match locked_max {
+        None => "; the machine or the control group has too little memory".into(),
+        Some(bytes) => format!(
+            "; RLIMIT_MEMLOCK, {} KiB, is too low for rings: raise it (ulimit -l, or LimitMEMLOCK= in a unit)",
+            bytes >> 10
+        ),
+    }
 }
 
 #[cfg(test)]
@@ -152,6 +188,30 @@ mod tests {
         let (kind, error) = choose(Some("epoll"), there).unwrap_err();
         assert_eq!(kind, io::ErrorKind::InvalidInput);
         assert_eq!(error, "DISKSIDE_IO is \"epoll\"; it can be io_uring or posix");
+    }
+
+    /// With `ulimit -l 64` every server and every run over a file ended with an error: Linux 6.14 and later count all memory of rings.
+    #[test]
+    fn a_limit_of_locked_memory_without_room_for_rings_is_as_if_they_were_denied() {
+        let no_room = || Err(explained("io_uring_setup", &io::Error::from(Errno::NOMEM)));
+        let Ok(Interface::Posix(why)) = choose(None, no_room) else { panic!("rings would fail later") };
+        assert!(why.starts_with("io_uring_setup: Cannot allocate memory"), "{why}");
+        let (_, error) = choose(Some("io_uring"), no_room).unwrap_err();
+        assert!(error.starts_with("DISKSIDE_IO is io_uring, but io_uring_setup: Cannot"), "{error}");
+        assert!(too_little(Some(64 << 10)).contains("RLIMIT_MEMLOCK, 64 KiB, is too low"));
+        assert!(!too_little(None).contains("RLIMIT"));
+    }
+
+    #[test]
+    fn a_kernel_that_lacks_one_operation_is_too_old_and_the_reason_names_it() {
+        assert!(has_all(|_| true).is_ok());
+        for (name, lacking) in NEEDED {
+            let lacks = || has_all(|code| code != lacking);
+            let why = format!("this kernel's io_uring has no {name}");
+            assert_eq!(choose(None, lacks), Ok(Interface::Posix(why.clone())));
+            let error = (io::ErrorKind::Unsupported, format!("DISKSIDE_IO is io_uring, but {why}"));
+            assert_eq!(choose(Some("io_uring"), lacks), Err(error));
+        }
     }
 
     #[test]

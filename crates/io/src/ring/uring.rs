@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::config::{OpId, RingConfig};
 use super::driver::{DROP_WAIT_MAX, Driver};
 use super::files::Files;
-use super::interface::{NEEDED, explained};
+use super::interface::{NEEDED, VARIABLE, explained};
 use super::op::{self, Completion, Held, Op, Payload};
 use super::provided::{Group, GroupId};
 use super::rest;
@@ -341,7 +341,16 @@ const REGISTRATIONS: [u8; 6] = [0, 6, 8, 13, 22, 24];
 
 /// As [`build`], with an error that explains itself.
 pub(super) fn make(config: &RingConfig, one_thread: bool) -> io::Result<IoUring> {
-    build(config, one_thread).map_err(|error| explained(&format!("io_uring with {} entries", config.entries), &error))
+    build(config, one_thread).map_err(|error| {
+        let explained = explained(&format!("io_uring with {} entries", config.entries), &error);
+        match error.kind() {
+            // Other rings, also of the user's other processes, took what the limit allows since the interface was chosen.
+            io::ErrorKind::OutOfMemory => {
+                io::Error::new(error.kind(), format!("{explained}; {VARIABLE}=posix does without io_uring"))
+            }
+            _ => explained,
+        }
+    })
 }
 
 fn enter(uring: &IoUring, want: usize, rest: Duration, timeout: Option<Duration>) -> Result<(), Errno> {

@@ -63,9 +63,14 @@ fn kernel() -> Finding {
     }
 }
 
+const LOCK_MORE: &str = "ulimit -l unlimited as root, LimitMEMLOCK=infinity in a unit, or `* - memlock unlimited` in /etc/security/limits.conf";
+
 fn rings() -> Finding {
     match interface() {
         Ok(Interface::IoUring) => Finding::good("io_uring", "there is one for each reactor"),
+        Ok(Interface::Posix(why)) if why.contains("RLIMIT_MEMLOCK") => {
+            Finding::slow("io_uring", format!("not used: {why}"), LOCK_MORE)
+        }
         Ok(Interface::Posix(why)) => Finding::slow(
             "io_uring",
             format!("not used: {why}"),
@@ -88,11 +93,9 @@ fn locked_memory() -> Finding {
     match limit("Max locked memory") {
         Some(u64::MAX) => Finding::good("memlock", "unlimited"),
         Some(bytes) if bytes >= LOCKED_MIN => Finding::good("memlock", format!("{} KiB", bytes >> 10)),
-        Some(bytes) => Finding::slow(
-            "memlock",
-            format!("{} KiB: buffers of files are not registered", bytes >> 10),
-            "ulimit -l unlimited as root, LimitMEMLOCK=infinity in a unit, or `* - memlock unlimited` in /etc/security/limits.conf",
-        ),
+        Some(bytes) => {
+            Finding::slow("memlock", format!("{} KiB: buffers of files are not registered", bytes >> 10), LOCK_MORE)
+        }
         None => Finding::slow("memlock", "the limit is not known", "mount /proc"),
     }
 }
