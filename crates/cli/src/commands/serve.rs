@@ -32,8 +32,9 @@ Examples:
   diskside serve --export logs=/var/log --export out=/srv/out,rw
   diskside serve --config /etc/diskside.toml --print-config")]
 pub(crate) struct Serve {
-    /// A volume: a file, a block device, or mem:SIZE; hosts may write it if it says rw
-    #[arg(long = "volume", value_name = "NAME=PATH[,rw][,size=SIZE][,block=4096]")]
+    /// A volume: a file, a block device, or mem:SIZE; hosts may write it if it says rw. Also: atomic=SIZE for writes that are never
+    /// torn, journal=PATH, buffered, nsid=N, uuid=UUID; and for measurements latency_us=N and rate=SIZE (bytes a second)
+    #[arg(long = "volume", value_name = "NAME=PATH[,rw][,size=SIZE][,block=4096][,OPTION...]")]
     volumes: Vec<VolumeSpec>,
     /// A directory, served by name; hosts may change what is in it if it says rw, as this user and group
     #[arg(long = "export", value_name = "NAME=PATH[,rw][,uid=N][,gid=N][,direct]")]
