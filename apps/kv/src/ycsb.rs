@@ -6,6 +6,7 @@
 //! | B | 95 % reads, 5 % updates | zipfian |
 //! | C | reads | zipfian |
 //! | D | 95 % reads, 5 % inserts | latest |
+//! | E | 95 % scans of 1 to 100 records, 5 % inserts | zipfian |
 //! | F | 50 % reads, 50 % read-modify-writes | zipfian |
 //! | uniform | reads | uniform |
 //!
@@ -36,6 +37,9 @@ pub trait KeyValue {
     /// Reads a record; false when it is not there.
     fn read(&self, key: u64) -> impl Future<Output = Result<bool, Self::Error>>;
 
+    /// Reads so many records in the order of their keys, or as many as there are; false when the first is not there.
+    fn scan(&self, first: u64, records: u64) -> impl Future<Output = Result<bool, Self::Error>>;
+
     /// Replaces a record by a new one; `number` is a new number each time.
     fn update(&self, key: u64, number: u64) -> impl Future<Output = Result<bool, Self::Error>>;
 
@@ -51,13 +55,14 @@ pub enum Workload {
     B,
     C,
     D,
+    E,
     F,
     Uniform,
 }
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::A, Self::B, Self::C, Self::D, Self::F, Self::Uniform];
+    pub const ALL: [Self; 7] = [Self::A, Self::B, Self::C, Self::D, Self::E, Self::F, Self::Uniform];
 
     /// Whether it changes values.
     #[must_use]
@@ -73,6 +78,7 @@ impl Workload {
             Self::B => "b",
             Self::C => "c",
             Self::D => "d",
+            Self::E => "e",
             Self::F => "f",
             Self::Uniform => "uniform",
         }
@@ -84,12 +90,20 @@ impl Workload {
         Self::ALL.into_iter().find(|w| w.name().eq_ignore_ascii_case(name))
     }
 
-    /// The part of 100 operations that are not reads, and their kind.
+    /// What most operations are.
+    const fn most(self) -> Operation {
+        match self {
+            Self::E => Operation::Scan,
+            _ => Operation::Read,
+        }
+    }
+
+    /// The part of 100 operations that are others, and their kind.
     const fn others(self) -> (u32, Option<Operation>) {
         match self {
             Self::A => (50, Some(Operation::Update)),
             Self::B => (5, Some(Operation::Update)),
-            Self::D => (5, Some(Operation::Insert)),
+            Self::D | Self::E => (5, Some(Operation::Insert)),
             Self::F => (50, Some(Operation::ReadModifyWrite)),
             Self::C | Self::Uniform => (0, None),
         }
@@ -101,7 +115,7 @@ impl Workload {
         match self {
             Self::D => Distribution::Latest,
             Self::Uniform => Distribution::Uniform,
-            Self::A | Self::B | Self::C | Self::F => Distribution::Zipfian,
+            Self::A | Self::B | Self::C | Self::E | Self::F => Distribution::Zipfian,
         }
     }
 }
@@ -114,10 +128,11 @@ pub enum Operation {
     Update,
     Insert,
     ReadModifyWrite,
+    Scan,
 }
 
 impl Operation {
-    const ALL: [Self; 4] = [Self::Read, Self::Update, Self::Insert, Self::ReadModifyWrite];
+    const ALL: [Self; 5] = [Self::Read, Self::Update, Self::Insert, Self::ReadModifyWrite, Self::Scan];
 
     /// Its name in reports.
     #[must_use]
@@ -127,6 +142,7 @@ impl Operation {
             Self::Update => "update",
             Self::Insert => "insert",
             Self::ReadModifyWrite => "read_modify_write",
+            Self::Scan => "scan",
         }
     }
 }
@@ -154,10 +170,10 @@ pub struct Plan {
 
 impl Plan {
     /// One client, as often as it can for a second, on a store that has so many keys. A store here keeps the keys
-    /// that it was made with, so workload D begins with nine tenths of them, and to insert is to write the next one.
+    /// that it was made with, so workloads D and E begin with nine tenths of them, and to insert is to write the next one.
     #[must_use]
     pub const fn new(workload: Workload, keys: u64) -> Self {
-        let keys_loaded = if matches!(workload, Workload::D) { keys - keys / 10 } else { keys };
+        let keys_loaded = if matches!(workload, Workload::D | Workload::E) { keys - keys / 10 } else { keys };
         let (duration, operations_max) = (Duration::from_secs(1), u64::MAX);
         Self { workload, keys, keys_loaded, clients: 1, rate: None, duration, operations_max, seed: 1 }
     }
@@ -169,6 +185,11 @@ impl KeyValue for Store {
 
     async fn read(&self, key: u64) -> Result<bool, KvError> {
         Ok(self.get(key).await?.is_some())
+    }
+
+    async fn scan(&self, first: u64, records: u64) -> Result<bool, KvError> {
+        let pairs = self.range(first, u64::MAX, records).await?;
+        Ok(pairs.first().is_some_and(|pair| pair.0 == first))
     }
 
     async fn update(&self, key: u64, number: u64) -> Result<bool, KvError> {
@@ -187,7 +208,7 @@ pub struct Report {
     pub elapsed: Duration,
     /// Latencies in nanoseconds, by operation; those that did not occur are left out.
     pub latencies: Vec<(Operation, Histogram<u64>)>,
-    /// Reads that found nothing.
+    /// Reads that found nothing, and scans that did not find their first record.
     pub missing: u64,
 }
 
@@ -215,6 +236,8 @@ impl Report {
     }
 }
 
+/// As YCSB's `maxscanlength`.
+const SCAN_MAX: u64 = 100;
 /// Longer latencies count as this.
 const LATENCY_MAX_NS: u64 = 100_000_000_000;
 
@@ -238,7 +261,7 @@ struct Run<'a, S> {
     keys: Cell<u64>,
     chooser: RefCell<KeyChooser>,
     dice: RefCell<fastrand::Rng>,
-    latencies: RefCell<[Histogram<u64>; 4]>,
+    latencies: RefCell<[Histogram<u64>; 5]>,
     missing: Cell<u64>,
 }
 
@@ -283,11 +306,11 @@ pub fn run<S: KeyValue>(store: &S, port: &dyn Port, plan: &Plan) -> Result<Repor
 
 /// Takes what a cell holds.
 trait TakeAll {
-    fn take_all(&self) -> [Histogram<u64>; 4];
+    fn take_all(&self) -> [Histogram<u64>; 5];
 }
 
-impl TakeAll for RefCell<[Histogram<u64>; 4]> {
-    fn take_all(&self) -> [Histogram<u64>; 4] {
+impl TakeAll for RefCell<[Histogram<u64>; 5]> {
+    fn take_all(&self) -> [Histogram<u64>; 5] {
         self.replace(std::array::from_fn(|_| histogram()))
     }
 }
@@ -319,9 +342,9 @@ impl<S: KeyValue> Run<'_, S> {
     fn choose(&self) -> Operation {
         let (share, other) = self.plan.workload.others();
         match other {
-            Some(Operation::Insert) if self.keys.get() >= self.plan.keys => Operation::Read,
+            Some(Operation::Insert) if self.keys.get() >= self.plan.keys => self.plan.workload.most(),
             Some(other) if self.dice.borrow_mut().u32(0..100) < share => other,
-            _ => Operation::Read,
+            _ => self.plan.workload.most(),
         }
     }
 
@@ -335,6 +358,10 @@ impl<S: KeyValue> Run<'_, S> {
         let found = match operation {
             Operation::Update => self.store.update(key, number).await?,
             Operation::ReadModifyWrite => self.store.read(key).await? && self.store.update(key, number).await?,
+            Operation::Scan => {
+                let records = self.dice.borrow_mut().u64(1..=SCAN_MAX);
+                self.store.scan(key, records).await?
+            }
             Operation::Read | Operation::Insert => self.store.read(key).await?,
         };
         self.missing.set(self.missing.get() + u64::from(!found));

@@ -126,6 +126,7 @@ fn workloads_run() {
         ("b", "read update"),
         ("c", "read"),
         ("d", "read insert"),
+        ("e", "insert scan"),
         ("f", "read read_modify_write"),
         ("uniform", "read"),
     ] {

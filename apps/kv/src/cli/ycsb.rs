@@ -11,7 +11,7 @@ use std::time::Duration;
 pub(crate) struct Ycsb {
     #[command(flatten)]
     store: StoreArgs,
-    /// a, b, c, d, f or uniform
+    /// a, b, c, d, e, f or uniform
     #[arg(long, default_value = "c", value_parser = workload)]
     workload: Workload,
     /// Operations side by side
@@ -32,7 +32,7 @@ pub(crate) struct Ycsb {
 }
 
 fn workload(name: &str) -> Result<Workload, String> {
-    Workload::from_name(name).ok_or_else(|| "a, b, c, d, f or uniform".into())
+    Workload::from_name(name).ok_or_else(|| "a, b, c, d, e, f or uniform".into())
 }
 
 impl Ycsb {
