@@ -7,10 +7,12 @@ use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_nvme::wire::memory::{Execution, MemoryRange};
 use diskside_server::Running;
-use diskside_server::config::ExportSpec;
+use diskside_server::config::{ExportSpec, VolumeSpec};
+use diskside_volume::media::{FaultPlan, FaultyMedium, MemoryMedium};
 use diskside_wire::file::FileFlags;
 use diskside_wire::function::{Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, Placement, ResultMask};
 use std::path::Path;
+use std::sync::Arc;
 use zerocopy::IntoBytes;
 
 const TALLY: u16 = 100;
@@ -310,4 +312,49 @@ fn only_pages_that_are_marked_are_sent() {
     client.is_refused(FunctionKind::Launch, &wide, Status::INVALID_FIELD.dnr(), told);
     let wide = FunctionRequest { result_len_max: 0, ..launch(ResultMask::Host(vec![0xff; 513]), false) };
     client.is_refused(FunctionKind::Launch, &wide, Status::INVALID_FIELD.dnr(), told);
+}
+
+/// Kernels were never launched over a disk with faults. An access that the disk fails is an error that the kernel gets, and what it
+/// then returns is the result: nothing is written to the window or sent.
+#[test]
+fn a_kernel_gets_the_errors_of_a_disk() {
+    let faulty = |plan| {
+        let memory = Arc::new(MemoryMedium::new((PAGES * PAGE) as u64, false).unwrap());
+        Arc::new(FaultyMedium::new(memory, PAGE as u32, plan))
+    };
+    let broken = faulty(FaultPlan { eio_ppm: 1_000_000, ..FaultPlan::default() });
+    let full = faulty(FaultPlan { enospc_ppm: 1_000_000, ..FaultPlan::default() });
+    let running = start(
+        builder()
+            .volume(format!("data=mem:{},rw", PAGES * PAGE).parse().unwrap())
+            .medium(VolumeSpec::new("broken", "faulty").writable(), broken)
+            .medium(VolumeSpec::new("full", "faulty").writable(), full),
+    );
+    let mut client = connected(&running);
+    let (data, broken, full) = (volume(VOLUME), volume(2), volume(3));
+    client.fill(&pattern(PAGES * PAGE, 10));
+    let (window, old) = (range(0, WINDOW), vec![0xee; WINDOW as usize]);
+    client.memory_write(0, &old).ok();
+    // Read, and written.
+    for (files, errno) in [
+        (&[broken][..], libc::EIO),
+        (&[data, broken], libc::EIO),
+        (&[data, full], libc::ENOSPC),
+        (&[full, broken], libc::EIO),
+    ] {
+        let answer = client.execute_kernel(&[window], files, 1, &args(1, false));
+        assert_eq!((answer.status, answer.result as i64), (Status::SUCCESS, -i64::from(errno)), "{files:?}");
+        assert!(client.memory_read(0, WINDOW) == old, "nothing was written");
+    }
+    let launch = |source| FunctionRequest {
+        sources: vec![source],
+        args: args(1, false),
+        result_len_max: u64::from(WINDOW),
+        ..FunctionRequest::new(FunctionKind::Launch, TALLY)
+    };
+    let (sent, trailer) = client.run(&launch(broken));
+    assert_eq!((sent.len(), trailer.returned), (0, -i64::from(libc::EIO)), "{}", trailer.message);
+    // Its end is an error of one launch, not of what comes after it.
+    let (sent, trailer) = client.run(&launch(full));
+    assert!(trailer.outcome == Outcome::Ok && sent == [1; PAGES * PAGE], "{}", trailer.message);
 }
