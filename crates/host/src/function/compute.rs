@@ -16,7 +16,7 @@ use diskside_trace::{Side, Span};
 use diskside_wire::function::{
     CapabilityPage, ClearSelect, ErrorRecord, ErrorRecordsPage, FunctionCommand, FunctionKind, FunctionRequest,
     HelperEntry, ProgramDirectory, ProgramEntry, ProgramImageHeader, REQUEST_LEN_MAX, StateName, StatisticsEntry,
-    StatisticsPage, function_log, program_state,
+    StatisticsPage, TRAILER_LEN, function_log, program_state,
 };
 
 use sha2::{Digest, Sha256};
@@ -41,6 +41,8 @@ const RESULT_LEN_MAX: u64 = 256 << 20;
 /// Records of the error log that are searched for a refused command.
 const ERROR_RECORDS: u32 = 8;
 
+/// Room for a trailer with its message, so that one Receive brings it with the result.
+const TRAILER_ROOM_BYTES: u64 = TRAILER_LEN as u64 + 1024;
 /// Bytes of a log page that are read at once, before its length is known.
 const LOG_FIRST_LEN: usize = 4096;
 /// How often the list of programs is read again when it changed meanwhile.
@@ -149,6 +151,14 @@ impl Compute {
         let len_max = if request.result_len_max == 0 { RESULT_LEN_MAX } else { request.result_len_max };
         let len_max = request.sent_len_max(len_max);
         let stream = self.stream(request, input);
+        let handle = stream.as_ref().ok().map(ResultStream::handle);
+        RemoteCall::new(drive(async move { stream?.collect(len_max).await }), handle)
+    }
+
+    /// As [`call`](Self::call), for a result that may have up to `expected_len` bytes: it travels in one round trip, however long.
+    pub fn call_expecting(&self, request: &FunctionRequest, expected_len: u64) -> RemoteCall {
+        let len_max = request.sent_len_max(request.result_len_max.max(1));
+        let stream = self.stream_expecting(request, Vec::new(), expected_len + TRAILER_ROOM_BYTES);
         let handle = stream.as_ref().ok().map(ResultStream::handle);
         RemoteCall::new(drive(async move { stream?.collect(len_max).await }), handle)
     }

@@ -196,6 +196,16 @@ fn a_file_that_changes_under_a_traversal_is_told() {
         // On a busy machine the writer may not come in between.
         let walk = FunctionRequest { args: input(4000, 8), ..request };
         let changed = (0..2000).map(|_| client.run(&walk).1).find(|trailer| trailer.outcome != Outcome::Ok);
+        // A host that guards the file itself is not told, on the reactor or on a thread.
+        for steps in [7, 4000] {
+            let guarded = FunctionRequest { guarded: true, args: input(steps, 8), ..walk.clone() };
+            let handle = client.prepare(&FunctionRequest { args: input(steps, 8), ..guarded.clone() });
+            for _ in 0..100 {
+                let (result, trailer) = client.run(&guarded);
+                assert_eq!((trailer.outcome, result.len()), (Outcome::Ok, 8), "{trailer:?}");
+                assert_eq!(client.call(handle, &input(steps, 8), 8).ok(), result);
+            }
+        }
         stop.store(true, Ordering::Relaxed);
         changed
     });

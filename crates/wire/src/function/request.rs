@@ -85,6 +85,7 @@ impl RequestHeader {
 /// Flags of the header.
 const FLAG_NO_FOLD: u16 = 1 << 0;
 const FLAG_FRAMES: u16 = 1 << 1;
+const FLAG_GUARDED: u16 = 1 << 2;
 
 /// How urgent a call is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -171,6 +172,9 @@ pub struct FunctionRequest {
     pub fold: bool,
     /// Whether they travel as frames instead, to be folded by the host: a header of 24 bytes before each.
     pub frames: bool,
+    /// For a traversal: files of exports may change while it reads them, because the host keeps what it reads from changing, or
+    /// finds changes in the bytes. Without this, such a traversal fails with [`Outcome::Stale`](super::Outcome::Stale).
+    pub guarded: bool,
     /// Program index.
     pub pind: u16,
     /// The most engine threads that it runs on; 0: as many as the target likes.
@@ -278,6 +282,7 @@ impl FunctionRequest {
             class: Class::Normal,
             fold: true,
             frames: false,
+            guarded: false,
             pind,
             threads_max: 0,
             program_id: 0,
@@ -332,7 +337,8 @@ impl FunctionRequest {
             RecordSplit::Bytes => (3, 0),
             RecordSplit::Whole => (4, 0),
         };
-        let flags = if self.fold { 0 } else { FLAG_NO_FOLD } | if self.frames { FLAG_FRAMES } else { 0 };
+        let flag = |is_set: bool, flag: u16| if is_set { flag } else { 0 };
+        let flags = flag(!self.fold, FLAG_NO_FOLD) | flag(self.frames, FLAG_FRAMES) | flag(self.guarded, FLAG_GUARDED);
         let header = RequestHeader {
             version: U16::new(FUNCTION_VERSION.into()),
             header_len: U16::new(RequestHeader::LEN as u16),
@@ -435,8 +441,11 @@ impl FunctionRequest {
         };
         let kind = FunctionKind::from_byte(header.kind).filter(|kind| *kind != FunctionKind::Prepare);
         let kind = kind.ok_or(FieldError::new(4, "this kind is not known"))?;
-        if header.flags.get() & !(FLAG_NO_FOLD | FLAG_FRAMES) != 0 {
+        if header.flags.get() & !(FLAG_NO_FOLD | FLAG_FRAMES | FLAG_GUARDED) != 0 {
             return Err(FieldError::new(6, "this flag is not known"));
+        }
+        if header.flags.get() & FLAG_GUARDED != 0 && kind != FunctionKind::Traverse {
+            return Err(FieldError::new(6, "only a traversal may read files while they change"));
         }
         let split_arg = header.split_arg.get();
         let split = match header.split.get() {
@@ -465,6 +474,7 @@ impl FunctionRequest {
             class,
             fold: header.flags.get() & FLAG_NO_FOLD == 0,
             frames: header.flags.get() & FLAG_FRAMES != 0,
+            guarded: header.flags.get() & FLAG_GUARDED != 0,
             threads_max: header.threads_max.get(),
             program_id: header.program_id.get(),
             chunk_len: header.chunk_len.get(),

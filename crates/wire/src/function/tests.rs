@@ -217,6 +217,17 @@ fn a_launch_says_which_blocks_of_its_result_travel() {
 }
 
 #[test]
+fn only_a_traversal_says_that_its_host_guards_files() {
+    let traverse = FunctionRequest { guarded: true, ..FunctionRequest::new(FunctionKind::Traverse, 1) };
+    let bytes = traverse.encode();
+    assert_eq!(bytes[6..8], [4, 0]);
+    assert_eq!(FunctionRequest::decode(&bytes), Ok(traverse));
+    let read = FunctionRequest { guarded: true, ..FunctionRequest::new(FunctionKind::Read, 1) };
+    let error = FunctionRequest::decode(&read.encode()).unwrap_err();
+    assert_eq!(error, FieldError::new(6, "only a traversal may read files while they change"));
+}
+
+#[test]
 fn a_part_of_a_request_is_laid_out_as_documented() {
     let part = RequestPart { start: 0x10, end: 0x500, zero: 8, source_index: 3 };
     let source = Endpoint::new(EndpointKind::File(1), 0x100, 0x200);
@@ -379,7 +390,7 @@ fn each_field_that_cannot_be_is_named_by_its_byte() {
         (4, 0, 4),        // kind
         (4, 5, 4),        // a request to prepare names the kind of its calls
         (5, 2, 5),        // class
-        (6, 4, 6),        // flags
+        (6, 8, 6),        // flags
         (11, 0x05, 10),   // sources
         (13, 0x05, 12),   // sinks
         (27, 1, 24),      // args_len
