@@ -1,14 +1,14 @@
 # One word for each job. Every one installs what it needs and this machine lacks (scripts/setup).
 
 .DEFAULT_GOAL := help
-.PHONY: help setup install package demo docs test python lint llvm scan spark objects traces rocksdb sqlite guest oracle fuzz bench clean
+.PHONY: help setup install package demo docs test python lint llvm scan spark objects traces rocksdb sqlite wiredtiger guest oracle fuzz bench clean
 PREFIX ?= /usr/local
 
 help: ## Show this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: ## Install every Debian package that any of the jobs needs
-	@scripts/setup --for test --for python --for llvm --for demo --for bench --for guest --for objects --for rocksdb --for sqlite
+	@scripts/setup --for test --for python --for llvm --for demo --for bench --for guest --for objects --for rocksdb --for sqlite --for wiredtiger
 
 install: ## Install the command, the C library and its headers below PREFIX (/usr/local)
 	@scripts/install --prefix "$(PREFIX)" --destdir "$(DESTDIR)"
@@ -51,6 +51,9 @@ rocksdb: ## Read RocksDB's tables at a server, beside RocksDB
 
 sqlite: ## Read databases of SQLite at a server, with SQLite itself
 	@scripts/sqlite
+
+wiredtiger: ## Run WiredTiger over files of a server, with WiredTiger itself
+	@scripts/wiredtiger
 
 guest: ## Boot a Linux kernel under QEMU and use Diskside from it, and its target from Diskside
 	@tests/guest/run
