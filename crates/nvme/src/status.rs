@@ -175,7 +175,7 @@ macro_rules! statuses {
 }
 
 // NVMe Base 4.2.3, figures of generic, command specific, media and path related values; NVM Command Set 3.2. Type 7h is
-// ours: statuses of function commands (docs/wire.md).
+// ours: statuses of function commands and of deltas (docs/wire.md).
 statuses! {
     SUCCESS = 0, 0x00, "Successful Completion";
     INVALID_OPCODE = 0, 0x01, "Invalid Command Opcode";
@@ -329,6 +329,7 @@ statuses! {
     FUNCTION_NOT_FOUND = 7, 0x09, "Function Not Found";
     REQUEST_REFUSED = 7, 0x0a, "Request Refused";
     FUNCTION_FAILED = 7, 0x0b, "Function Failed";
+    DELTA_BASE_MISMATCH = 7, 0x0c, "Delta Base Mismatch";
 }
 
 /// Statuses of Fabrics commands (NVMe Base 3.3, figure "Fabrics Command Status Codes"): the numbers are shared with the I/O

@@ -10,7 +10,7 @@ mod memory;
 mod object;
 mod slowed;
 
-pub use atomic::{ATOMIC_LEN_MAX, ATOMIC_LEN_MIN, AtomicMedium};
+pub use atomic::{ATOMIC_LEN_MAX, ATOMIC_LEN_MIN, AtomicMedium, DELTA_DEPTH, DELTA_DEPTH_MAX};
 pub use faulty::{FaultPlan, FaultyMedium};
 pub use file::{FileMedium, OpenOptions};
 pub use lossy::LossyMedium;
@@ -53,7 +53,8 @@ pub fn open(spec: &VolumeSpec) -> io::Result<Arc<dyn Medium>> {
     };
     if let Some(atomic) = spec.atomic {
         let atomic_len = u32::try_from(atomic.bytes()).unwrap_or(u32::MAX);
-        medium = Arc::new(AtomicMedium::new(medium, open_journal(&journal)?, atomic_len)?);
+        let depth = spec.delta_depth.unwrap_or(DELTA_DEPTH);
+        medium = Arc::new(AtomicMedium::with_depth(medium, open_journal(&journal)?, atomic_len, depth)?);
     }
     if spec.latency_us.is_none() && spec.rate.is_none() {
         return Ok(medium);

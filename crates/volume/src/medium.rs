@@ -22,6 +22,7 @@ use diskside_io::Errno;
 use diskside_io::buffer::{SharedMemory, SharedSlice};
 use diskside_io::request::RequestFuture;
 use diskside_io::ring::Op;
+use diskside_wire::delta::Delta;
 
 use crate::pending::Pending;
 
@@ -98,6 +99,8 @@ pub struct Properties {
     pub direct: bool,
     /// A write of up to so many bytes is there as a whole or not at all, whatever ends it; 0: nothing is promised.
     pub atomic_len: u32,
+    /// Bytes of the longest page that an [`Access::Delta`] changes; 0: it takes none.
+    pub delta_len: u32,
 }
 
 /// What to do with a range of bytes.
@@ -119,6 +122,9 @@ pub enum Access<'a> {
         /// The data must survive power loss when the access completes.
         durable: bool,
     },
+    /// Make a page of what is there, as the record says. It is durable when the access completes, which fails with `ESTALE` if the
+    /// base is another one, and with `EBADMSG` if the record does not make the page that it promises.
+    Delta(Delta<'a>),
     /// Make every completed write survive power loss.
     Flush,
     /// Make a range read as zeroes.
@@ -170,7 +176,7 @@ pub enum Action {
 impl Access<'_> {
     /// Whether it changes bytes.
     pub fn is_write(&self) -> bool {
-        matches!(self, Self::Write { .. } | Self::Zero { .. })
+        matches!(self, Self::Write { .. } | Self::Zero { .. } | Self::Delta(_))
     }
 }
 

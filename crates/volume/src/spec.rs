@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::Size;
-use crate::media::{ATOMIC_LEN_MAX, ATOMIC_LEN_MIN};
+use crate::media::{ATOMIC_LEN_MAX, ATOMIC_LEN_MIN, DELTA_DEPTH_MAX};
 
 /// One volume as the user wrote it.
 ///
@@ -14,7 +14,7 @@ use crate::media::{ATOMIC_LEN_MAX, ATOMIC_LEN_MIN};
 /// `https://HOST/PATH` for an object of a store, which is read-only, or `lossy:PATH` for a test volume that loses what was not flushed. Options: `rw` lets hosts write, `ro` says that they
 /// may not, which is so without it; `size=SIZE` creates the file or grows it, `block=512|4096` sets the logical block,
 /// `buffered` goes through the page cache, `latency_us=N` and `rate=SIZE` make it as slow as another disk, `atomic=16KiB` makes writes of so many bytes
-/// whole or nothing (`journal=PATH`: where their journal is), `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
+/// whole or nothing (`journal=PATH`: where their journal is; `delta_depth=N`: pages of deltas at a time), `nsid=N` fixes the namespace ID, `uuid=…` the namespace UUID.
 /// A path with a comma needs the table form in a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -50,6 +50,9 @@ pub struct VolumeSpec {
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<String>,
+    /// Pages that are read for deltas, or written to their places, at a time: 1 to 64; 16 when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delta_depth: Option<u32>,
     /// The namespace ID; the first free one when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nsid: Option<u32>,
@@ -85,6 +88,7 @@ impl VolumeSpec {
             rate: None,
             atomic: None,
             journal: None,
+            delta_depth: None,
             nsid: None,
             uuid: None,
         }
@@ -176,12 +180,18 @@ impl VolumeSpec {
         let Some(atomic) = self.atomic else {
             return match self.journal {
                 Some(_) => Err("a journal is for atomic writes: add atomic=16KiB, or drop `journal=`".into()),
+                None if self.delta_depth.is_some() => {
+                    Err("deltas need a journal: add atomic=16KiB, or drop `delta_depth=`".into())
+                }
                 None => Ok(()),
             };
         };
         let len = atomic.bytes();
         if !len.is_power_of_two() || !(ATOMIC_LEN_MIN..=ATOMIC_LEN_MAX).contains(&len) {
             return Err(format!("atomic={atomic} is not 4, 8, 16, 32 or 64 KiB"));
+        }
+        if self.delta_depth.is_some_and(|depth| !(1..=DELTA_DEPTH_MAX).contains(&depth)) {
+            return Err(format!("a delta_depth is 1 to {DELTA_DEPTH_MAX} pages"));
         }
         if !self.rw {
             return Err("nobody writes a read-only volume; add `rw`, or drop `atomic=`".into());
@@ -242,12 +252,13 @@ impl VolumeSpec {
             ("rate", value) => self.rate = Some(needs(value)?.parse()?),
             ("atomic", value) => self.atomic = Some(needs(value)?.parse()?),
             ("journal", value) => self.journal = Some(needs(value)?),
+            ("delta_depth", value) => self.delta_depth = Some(number(needs(value)?)?),
             ("nsid", value) => self.nsid = Some(number(needs(value)?)?),
             ("uuid", value) => self.uuid = Some(needs(value)?),
             _ => {
                 return Err(format!(
                     "unknown option `{option}`; known are rw, ro, size=, block=, buffered, latency_us=, rate=, \
-                     atomic=, journal=, nsid=, uuid= \
+                     atomic=, journal=, delta_depth=, nsid=, uuid= \
                      (a path with a comma needs a [[volume]] table)"
                 ));
             }
@@ -339,6 +350,8 @@ mod tests {
             ("a=x,latency_us=fast", "`latency_us=fast` is not a number"),
             ("a=x,latency_us=2000000", "at most 1000000 us"),
             ("a=x,rate=0", "moves nothing"),
+            ("a=x,delta_depth=4", "add atomic=16KiB"),
+            ("a=x,rw,atomic=16KiB,delta_depth=65", "1 to 64 pages"),
             ("a=x,nsid=0", "between 1 and 4294967294"),
             ("a=x,uuid=12", "8-4-4-4-12"),
             ("a=x,uuid=é0112233-4455-6677-8899-aabbccddeef", "8-4-4-4-12"),

@@ -132,6 +132,7 @@ impl Volume {
             blocks: properties.len_bytes / u64::from(self.block_bytes),
             block_size: if self.block_bytes == 512 { BlockSize::B512 } else { BlockSize::B4096 },
             atomic_blocks: u16::try_from(properties.atomic_len / self.block_bytes).unwrap_or(u16::MAX).max(1),
+            delta_len_max: properties.delta_len,
             read_only: self.read_only,
             deallocate: !self.read_only,
             uuid: self.uuid,

@@ -1,143 +1,23 @@
 //! Atomic media over disks that lose power at any byte: no page is torn, and none is older than what was acknowledged.
 
-use std::collections::BTreeMap;
+mod power;
+
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use diskside_io::Errno;
-use diskside_io::buffer::{Hugepages, SharedMemory};
-use diskside_io::request::{RequestFuture, block_on};
+use diskside_io::request::block_on;
 use diskside_volume::VolumeSpec;
 use diskside_volume::blocking::moved_elsewhere;
 use diskside_volume::media::{self, AtomicMedium};
-use diskside_volume::medium::{Access, Action, Medium, Properties, Step};
+use diskside_volume::medium::{Access, Action, Medium};
+use power::{Disk, Power, SECTOR, begin};
 
-const SECTOR: usize = 512;
 const PAGE: usize = 16 << 10;
 const PAGES: u64 = 12;
 const VOLUME_LEN: usize = PAGES as usize * PAGE;
 /// A few groups: it begins again all the time.
 const JOURNAL_LEN: usize = 112 << 10;
-
-/// The common state of two disks: they lose power together, when so many sectors more were written.
-#[derive(Debug)]
-struct Power {
-    state: Mutex<PowerState>,
-}
-
-#[derive(Debug)]
-struct PowerState {
-    sectors_left: u64,
-    chance: u64,
-}
-
-impl PowerState {
-    fn next(&mut self) -> u64 {
-        // SplitMix64.
-        self.chance = self.chance.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.chance ^ (self.chance >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ (mixed >> 31)
-    }
-}
-
-/// A disk whose unflushed sectors reach it one by one, in any order, when its power fails.
-#[derive(Debug)]
-struct Disk {
-    power: Arc<Power>,
-    properties: Properties,
-    sectors: Mutex<Sectors>,
-}
-
-#[derive(Debug)]
-struct Sectors {
-    durable: Vec<u8>,
-    cached: BTreeMap<usize, [u8; SECTOR]>,
-}
-
-impl Disk {
-    fn new(power: &Arc<Power>, bytes: Vec<u8>) -> Arc<Self> {
-        let properties = Properties {
-            len_bytes: bytes.len() as u64,
-            read_only: false,
-            volatile_write_cache: true,
-            thin: false,
-            direct: true,
-            atomic_len: 0,
-        };
-        let sectors = Mutex::new(Sectors { durable: bytes, cached: BTreeMap::new() });
-        Arc::new(Self { power: Arc::clone(power), properties, sectors })
-    }
-
-    /// The content after that: of each cached sector the old content or the new one.
-    fn after_power_loss(&self) -> Vec<u8> {
-        let mut power = self.power.state.lock().unwrap();
-        let mut sectors = self.sectors.lock().unwrap();
-        let Sectors { durable, cached } = &mut *sectors;
-        for (sector, bytes) in std::mem::take(cached) {
-            if power.next().is_multiple_of(2) {
-                durable[sector * SECTOR..(sector + 1) * SECTOR].copy_from_slice(&bytes);
-            }
-        }
-        durable.clone()
-    }
-}
-
-impl Medium for Disk {
-    fn properties(&self) -> &Properties {
-        &self.properties
-    }
-
-    fn start(&self, access: &Access<'_>) -> Step {
-        let mut power = self.power.state.lock().unwrap();
-        let mut sectors = self.sectors.lock().unwrap();
-        if power.sectors_left == 0 {
-            return Action::Failed(Errno::IO).into();
-        }
-        match *access {
-            Access::Read { offset, len } => {
-                let mut bytes = sectors.durable[offset as usize..offset as usize + len].to_vec();
-                let first = offset as usize / SECTOR;
-                for (sector, cached) in sectors.cached.range(first..first + len / SECTOR) {
-                    bytes[(sector - first) * SECTOR..(sector - first + 1) * SECTOR].copy_from_slice(cached);
-                }
-                let memory = SharedMemory::zeroed(len, Hugepages::No);
-                memory.write(0, &bytes);
-                Action::Bytes(memory.slice(0..len)).into()
-            }
-            Access::Write { offset, data, durable } => {
-                let first = offset as usize / SECTOR;
-                for (sector, bytes) in (first..).zip(data.chunks_exact(SECTOR)) {
-                    if power.sectors_left == 0 {
-                        return Action::Failed(Errno::IO).into();
-                    }
-                    power.sectors_left -= 1;
-                    sectors.cached.insert(sector, bytes.try_into().unwrap());
-                }
-                if durable {
-                    let range = first..first + data.len() / SECTOR;
-                    flush(&mut sectors, |sector| range.contains(&sector));
-                }
-                Action::Done(data.len() as u64).into()
-            }
-            Access::Zero { .. } => Action::WriteZeroes.into(),
-            Access::Flush => {
-                flush(&mut sectors, |_| true);
-                Action::Done(0).into()
-            }
-        }
-    }
-}
-
-fn flush(sectors: &mut Sectors, which: impl Fn(usize) -> bool) {
-    let Sectors { durable, cached } = sectors;
-    cached.retain(|&sector, bytes| {
-        if which(sector) {
-            durable[sector * SECTOR..(sector + 1) * SECTOR].copy_from_slice(bytes);
-        }
-        !which(sector)
-    });
-}
 
 /// A page of a version: each sector says which, and where it belongs.
 fn page(number: u64, version: u64) -> Vec<u8> {
@@ -153,17 +33,9 @@ fn version_of(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes[8..16].try_into().unwrap())
 }
 
-fn begin(medium: &AtomicMedium, access: &Access<'_>) -> Result<RequestFuture, Errno> {
-    match medium.start(access).action {
-        Action::Elsewhere(future) => Ok(future),
-        Action::Failed(errno) => Err(errno),
-        other => panic!("{other:?}"),
-    }
-}
-
 /// A round: what is on the disks, until their power fails, and what has to be there then.
 fn round(seed: u64, (volume, journal): (Vec<u8>, Vec<u8>), known: &mut [u64], next: &mut u64) -> (Vec<u8>, Vec<u8>) {
-    let power = Arc::new(Power { state: Mutex::new(PowerState { sectors_left: 40 + seed % 1500, chance: seed }) });
+    let power = Power::new(40 + seed % 1500, seed);
     let disks = [Disk::new(&power, volume), Disk::new(&power, journal)];
     let [volume, journal] = disks.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Medium>);
     let mut attempted: Vec<u64> = known.to_vec();
@@ -204,7 +76,7 @@ fn round(seed: u64, (volume, journal): (Vec<u8>, Vec<u8>), known: &mut [u64], ne
     }
     let [volume, journal] = disks.map(|disk| disk.after_power_loss());
     // With power again, the volume has to be whole.
-    let power = Arc::new(Power { state: Mutex::new(PowerState { sectors_left: u64::MAX, chance: 0 }) });
+    let power = Power::new(u64::MAX, 0);
     let disks = [Disk::new(&power, volume), Disk::new(&power, journal.clone())];
     let [again, its_journal] = disks.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Medium>);
     let medium = AtomicMedium::new(again, its_journal, PAGE as u32).expect("it can be opened");
@@ -247,7 +119,7 @@ fn no_page_is_torn_or_lost_wherever_power_fails() {
 /// journal it is torn. Else the test above would show nothing.
 #[test]
 fn without_the_journal_pages_are_torn() {
-    let power = Arc::new(Power { state: Mutex::new(PowerState { sectors_left: 123, chance: 3 }) });
+    let power = Power::new(123, 3);
     let disks = [Disk::new(&power, vec![0; VOLUME_LEN]), Disk::new(&power, vec![0; JOURNAL_LEN])];
     let [volume, journal] = disks.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Medium>);
     let medium = AtomicMedium::new(volume, journal, PAGE as u32).unwrap();

@@ -199,6 +199,7 @@ impl World {
             blocks: 0,
             block_size: BlockSize::B4096,
             atomic_blocks: 1,
+            delta_len_max: 0,
             read_only: false,
             deallocate: false,
             uuid: [4; 16],

@@ -55,6 +55,7 @@ pub(super) enum Admin {
 pub(super) enum Io {
     Read { medium: MediumId, offset: u64, fua: bool },
     Write { medium: MediumId, offset: u64, fua: bool },
+    WriteDelta { medium: MediumId, offset: u64, len: u32 },
     Compare { medium: MediumId, offset: u64 },
     Flush { medium: MediumId },
     WriteZeroes { medium: MediumId, offset: u64, len: u64, fua: bool, deallocate: bool },
@@ -211,8 +212,8 @@ pub(super) fn other_transfer(sqe: &Sqe) -> Result<Transfer, Status> {
 
 /// Whether this is a command of the NVM command set that is supported here.
 pub(super) const fn is_nvm(opcode: u8) -> bool {
-    use nvm_opcode::{COMPARE, COPY, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_ZEROES};
-    matches!(opcode, FLUSH | WRITE | READ | COMPARE | WRITE_ZEROES | DATASET_MANAGEMENT | VERIFY | COPY)
+    use nvm_opcode::{COMPARE, COPY, DATASET_MANAGEMENT, FLUSH, READ, VERIFY, WRITE, WRITE_DELTA, WRITE_ZEROES};
+    matches!(opcode, FLUSH | WRITE | READ | COMPARE | WRITE_ZEROES | DATASET_MANAGEMENT | VERIFY | COPY | WRITE_DELTA)
 }
 
 /// Events that an I/O controller, or a discovery controller, can tell (OAES).

@@ -184,6 +184,8 @@ pub struct Namespace {
     pub block_size: BlockSize,
     /// Blocks of a write that is there as a whole or not at all, also when power fails: 1 for one that promises no more.
     pub atomic_blocks: u16,
+    /// Bytes of the longest page that a Write Delta changes; 0: the namespace has no such command.
+    pub delta_len_max: u32,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Whether blocks can be deallocated, and then read as zeroes.

@@ -6,8 +6,8 @@ use crate::status::Status;
 use crate::wire::memory::COPY_FORMAT_MEMORY;
 use crate::wire::{CSI_COMPUTE, CSI_SLM};
 use crate::wire::{
-    CSI_NVM, ControllerList, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat, NSID_ALL,
-    NvmControllerLimits, RESERVATION_CAPABILITIES, Version, cns, descriptor_type,
+    CSI_NVM, ControllerList, DeltaSupport, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
+    NSID_ALL, NvmControllerLimits, RESERVATION_CAPABILITIES, Version, cns, descriptor_type,
 };
 
 use super::ana::{self, PathState};
@@ -219,6 +219,7 @@ fn identify_namespace(namespace: &Namespace, path: PathState) -> IdentifyNamespa
         id.atomicity[0].set(namespace.atomic_blocks - 1);
         id.atomicity[1].set(namespace.atomic_blocks - 1);
     }
+    id.delta = DeltaSupport::new(namespace.delta_len_max);
     id.write_granularity.set(page);
     id.write_alignment.set(page);
     id.deallocate_granularity.set(page);

@@ -58,6 +58,18 @@ pub(super) fn parse(
             let (offset, len) = check_transfer(sqe, config, namespace)?;
             (Command::Io(Io::Write { medium, offset, fua: sqe.fua() }), Transfer::ToPool(len))
         }
+        nvm_opcode::WRITE_DELTA => {
+            if namespace.delta_len_max == 0 {
+                return Err(Status::INVALID_OPCODE.dnr());
+            }
+            check_writable(namespace)?;
+            let (offset, len) = check_transfer(sqe, config, namespace)?;
+            // A record that is longer than its page is none.
+            if len > namespace.delta_len_max || sqe.sgl().is_empty() || sqe.sgl().len() > len {
+                return Err(Status::INVALID_FIELD.dnr());
+            }
+            (Command::Io(Io::WriteDelta { medium, offset, len }), Transfer::ToPool(sqe.sgl().len()))
+        }
         nvm_opcode::COMPARE => {
             let (offset, len) = check_transfer(sqe, config, namespace)?;
             (Command::Io(Io::Compare { medium, offset }), Transfer::ToPool(len))
@@ -278,6 +290,11 @@ pub(super) fn request(
             inside(offset, len.into())?;
             let data = data.ok_or(Status::INTERNAL_ERROR)?;
             (same(medium)?, Operation::Write { offset, data, fua: durable(fua) })
+        }
+        Io::WriteDelta { medium, offset, len } => {
+            inside(offset, len.into())?;
+            let record = data.ok_or(Status::INTERNAL_ERROR)?;
+            (same(medium)?, Operation::WriteDelta { offset, len, record })
         }
         Io::Compare { medium, offset } => {
             inside(offset, len.into())?;

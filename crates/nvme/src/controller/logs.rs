@@ -153,6 +153,8 @@ fn effects(controller: &Controller, csi: u8) -> Result<EffectsLog, Status> {
     if csi != CSI_NVM && set.is_none() {
         return Err(Status::INVALID_IO_COMMAND_SET.dnr());
     }
+    let namespaces = controller.subsystem.snapshot_for(controller);
+    let has_deltas = namespaces.iter().any(|namespace| namespace.delta_len_max > 0);
     let mut log = EffectsLog::zeroed();
     for opcode in [
         admin_opcode::GET_LOG_PAGE,
@@ -174,6 +176,9 @@ fn effects(controller: &Controller, csi: u8) -> Result<EffectsLog, Status> {
         }
         for opcode in [nvm_opcode::WRITE, nvm_opcode::WRITE_ZEROES, nvm_opcode::DATASET_MANAGEMENT, nvm_opcode::COPY] {
             log.io[usize::from(opcode)].set(E::SUPPORTED | E::CHANGES_BLOCKS);
+        }
+        if has_deltas {
+            log.io[usize::from(nvm_opcode::WRITE_DELTA)].set(E::SUPPORTED | E::CHANGES_BLOCKS);
         }
         for opcode in [
             reservation_opcode::REGISTER,

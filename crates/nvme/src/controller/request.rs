@@ -95,6 +95,16 @@ pub enum Operation {
         /// The data must be on stable media before the answer: Force Unit Access, or the write cache is off.
         fua: bool,
     },
+    /// Change the `len` bytes at `offset` as `record` says; the result is durable as that of a Write. The record is not checked, and
+    /// its buffer is the embedder's from here on.
+    WriteDelta {
+        /// First byte.
+        offset: u64,
+        /// Length of the page in bytes.
+        len: u32,
+        /// The data of the command.
+        record: BufferSlice,
+    },
     /// Compare `data` with the bytes at `offset`: success, or [`Status::COMPARE_FAILURE`].
     /// The data's buffer is the embedder's from here on.
     Compare {
@@ -152,6 +162,7 @@ impl Operation {
         match self {
             Operation::Read { len, .. } => (*len).into(),
             Operation::Write { data, .. } | Operation::Compare { data, .. } => data.len.into(),
+            Operation::WriteDelta { record, .. } => record.len.into(),
             Operation::WriteZeroes { deallocate: true, .. } | Operation::Deallocate { .. } | Operation::Flush => 0,
             Operation::WriteZeroes { range, .. } | Operation::Verify { range } => range.len,
             Operation::Copy { sources, .. } => sources.iter().map(|source| source.range.len).sum(),
@@ -169,6 +180,7 @@ impl Operation {
     pub(super) fn data(&self) -> Option<BufferSlice> {
         match self {
             Operation::Write { data, .. } | Operation::Compare { data, .. } | Operation::GiveBack(data) => Some(*data),
+            Operation::WriteDelta { record, .. } => Some(*record),
             Operation::Other(other) => other.data,
             _ => None,
         }

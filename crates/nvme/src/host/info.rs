@@ -54,6 +54,8 @@ pub struct NamespaceInfo {
     pub block_len: u32,
     /// Bytes of a write that is there as a whole or not at all, also when power fails: at least a block.
     pub atomic_len: u32,
+    /// Bytes of the longest page that a Write Delta changes; 0: there is no such command.
+    pub delta_len_max: u32,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Whether deallocated blocks are known to read as zeroes.
@@ -117,6 +119,7 @@ impl NamespaceInfo {
             blocks: 0,
             block_len: 0,
             atomic_len: 0,
+            delta_len_max: 0,
             read_only: false,
             deallocate_zeroes: false,
             uuid: None,
@@ -150,6 +153,7 @@ impl NamespaceInfo {
         // NSABP says that NAWUPF counts; what the controller says of all namespaces is not asked for.
         let atomic_blocks = if id.features & 1 << 1 != 0 { u32::from(id.atomicity[1].get()) + 1 } else { 1 };
         self.atomic_len = self.block_len.saturating_mul(atomic_blocks);
+        self.delta_len_max = id.delta.page_len_max();
         self.read_only = id.attributes & 1 != 0;
         self.deallocate_zeroes = id.deallocation & 7 == 1;
         self.nguid = Some(id.nguid).filter(|nguid| *nguid != [0; 16]);

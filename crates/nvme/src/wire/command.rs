@@ -43,6 +43,8 @@ pub mod nvm_opcode {
     pub const DATASET_MANAGEMENT: u8 = 0x09;
     pub const VERIFY: u8 = 0x0c;
     pub const COPY: u8 = 0x19;
+    /// Write Delta, a vendor's command of ours (docs/wire.md): dwords 10 to 12 as of Write, the data is a record.
+    pub const WRITE_DELTA: u8 = 0x89;
 }
 
 /// Which way a command's data goes.

@@ -330,7 +330,9 @@ pub struct IdentifyNamespace {
     pub eui64: [u8; 8],
     /// LBAF0 to LBAF63.
     pub lba_formats: [LbaFormat; 64],
-    reserved384: [u8; 3712],
+    /// The vendor's: Write Delta.
+    pub delta: DeltaSupport,
+    reserved396: [u8; 3700],
 }
 const _: () = assert!(size_of::<IdentifyNamespace>() == 4096);
 
@@ -344,6 +346,29 @@ impl IdentifyNamespace {
     pub const fn lba_format(&self) -> LbaFormat {
         let index = self.format_in_use & 0xf | (self.format_in_use >> 5 & 3) << 4;
         self.lba_formats[index as usize]
+    }
+}
+
+/// The vendor specific bytes of Identify Namespace, from 384 on: what Write Delta can do (docs/wire.md).
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub struct DeltaSupport {
+    magic: [u8; 8],
+    page_len_max: U32,
+}
+
+impl DeltaSupport {
+    const MAGIC: [u8; 8] = *b"DSKDELTA";
+
+    /// Pages of up to so many bytes; 0: none.
+    pub const fn new(page_len_max: u32) -> Self {
+        let magic = if page_len_max > 0 { Self::MAGIC } else { [0; 8] };
+        Self { magic, page_len_max: U32::new(page_len_max) }
+    }
+
+    /// Bytes of the longest page; 0 where there is no Write Delta. Other vendors have other bytes here.
+    pub fn page_len_max(&self) -> u32 {
+        if self.magic == Self::MAGIC { self.page_len_max.get() } else { 0 }
     }
 }
 

@@ -30,7 +30,7 @@ pub use fabrics::{
 };
 pub use features::{AsyncEventConfig, HostBehavior, feature};
 pub use identify::{
-    ControllerList, CopyFormats, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
+    ControllerList, CopyFormats, DeltaSupport, IdentifyController, IdentifyNamespace, IndependentNamespace, LbaFormat,
     NvmControllerLimits, cns, descriptor_type,
 };
 pub use log::{

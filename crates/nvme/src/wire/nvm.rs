@@ -16,6 +16,11 @@ impl Sqe {
         Self::new(nvm_opcode::WRITE, nsid).with_slba(slba).with_blocks(blocks)
     }
 
+    /// Write Delta of a page of `blocks` (1 to 65,536) blocks, which its data makes of what is there.
+    pub fn write_delta(nsid: u32, slba: u64, blocks: u32) -> Self {
+        Self::new(nvm_opcode::WRITE_DELTA, nsid).with_slba(slba).with_blocks(blocks)
+    }
+
     /// Compare of `blocks` (1 to 65,536) blocks.
     pub fn compare(nsid: u32, slba: u64, blocks: u32) -> Self {
         Self::new(nvm_opcode::COMPARE, nsid).with_slba(slba).with_blocks(blocks)

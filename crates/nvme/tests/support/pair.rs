@@ -89,6 +89,7 @@ pub fn namespace(nsid: u32, medium: MediumId, blocks: u64, block_size: BlockSize
         blocks,
         block_size,
         atomic_blocks: 1,
+        delta_len_max: 0,
         read_only: false,
         deallocate: true,
         uuid: [nsid as u8; 16],

@@ -14,6 +14,7 @@ use super::task::{Asker, Bench, Ended, Kind, Next, Source, Task, Work};
 use diskside_volume::guard::Mode;
 use diskside_volume::medium::{Access, Action};
 use diskside_volume::stats::IoCounters;
+use diskside_wire::delta::Delta;
 
 impl Connection {
     /// Starts what the machine asks for, and continues calls of traversals; until enough is answered for one send,
@@ -210,6 +211,7 @@ impl Connection {
     fn task(&mut self, core: &mut Core, tag: Tag, medium: MediumId, operation: Operation) -> Result<Task, Status> {
         let data = match &operation {
             Operation::Write { data, .. } | Operation::Compare { data, .. } => Some(*data),
+            Operation::WriteDelta { record, .. } => Some(*record),
             _ => None,
         };
         if core.volumes.get(medium).is_none() {
@@ -225,6 +227,17 @@ impl Connection {
                 let (at, len) = (data.offset as usize, data.len as usize);
                 new(Work::Write { offset, at, len, durable: fua })
                     .with_data(core.memory.take(&mut self.account, data.buffer))
+            }
+            Operation::WriteDelta { offset, len, record } => {
+                let wanted = offset..offset + u64::from(len);
+                if Delta::parse(core.memory.filled(record)).is_ok_and(|delta| delta.range() == wanted) {
+                    let (at, record_len) = (record.offset as usize, record.len as usize);
+                    new(Work::Delta { offset, len: len as usize, at, record_len })
+                        .with_data(core.memory.take(&mut self.account, record.buffer))
+                } else {
+                    self.release(core, data);
+                    return Err(Status::INVALID_FIELD.dnr());
+                }
             }
             Operation::Compare { offset, data } => {
                 let (theirs, charge) = core.memory.take(&mut self.account, data.buffer);

@@ -30,6 +30,7 @@ use diskside_volume::blocking::moved_elsewhere;
 use diskside_volume::cache::BlockCache;
 use diskside_volume::guard::Mode;
 use diskside_volume::medium::{Access, Action};
+use diskside_wire::delta::Delta;
 
 /// A command at work.
 #[derive(Debug)]
@@ -104,6 +105,13 @@ pub(crate) enum Work {
         at: usize,
         len: usize,
         durable: bool,
+    },
+    /// A record that was checked is in the task's buffer.
+    Delta {
+        offset: u64,
+        len: usize,
+        at: usize,
+        record_len: usize,
     },
     Compare {
         offset: u64,
@@ -207,6 +215,7 @@ impl Task {
             Work::Read { len, .. } | Work::Compare { len, .. } | Work::Fetch { len, .. } => (Kind::Read, *len as u64),
             Work::Verify { range, .. } => (Kind::Read, range.len),
             Work::Write { len, .. } => (Kind::Write, *len as u64),
+            Work::Delta { record_len, .. } => (Kind::Write, *record_len as u64),
             Work::Copy { sources, .. } => (Kind::Write, sources.iter().map(|source| source.range.len).sum()),
             Work::Zero { .. } => (Kind::Zero, 0),
             Work::Flush { .. } => (Kind::Flush, 0),
@@ -298,6 +307,7 @@ impl Task {
             Work::Read { offset, len } => return self.read(bench, offset, len),
             Work::Fetch { offset, len, .. } => return self.fetch(bench, offset, len),
             Work::Write { offset, at, len, durable } => self.write(offset, at, len, durable),
+            Work::Delta { offset, len, .. } => self.delta(offset, len),
             Work::Compare { offset, len, .. } => self.compare(bench, offset, len),
             Work::Verify { .. } => self.verify(bench),
             Work::Zero { .. } => self.zero(bench),
@@ -342,6 +352,7 @@ impl Task {
                     self.failed = Some(errno);
                 }
             },
+            (Work::Delta { len, .. }, Ok(_)) => self.done = *len,
             (_, Ok(moved)) => {
                 let block = self.volume.volume.block_bytes as usize;
                 let moved = moved as usize / block * block;
@@ -474,6 +485,30 @@ impl Task {
         self.transfer_in(&volume, offset, len)
     }
 
+    fn delta(&mut self, offset: u64, len: usize) -> Flow {
+        let volume = Rc::clone(&self.volume);
+        if !self.hold(&volume, offset..offset + len as u64, Mode::Exclusive) {
+            return Flow::Needs(Next::Block);
+        }
+        if self.done == len {
+            return Flow::Done;
+        }
+        let Work::Delta { at, record_len, .. } = self.work else { unreachable!("called for a delta") };
+        let Some(buffer) = self.buffer.take() else { unreachable!("it has its record") };
+        let delta = Delta::parse(&buffer[at..at + record_len]).expect("checked before there was a task");
+        let action = self.next_action(&volume, &Access::Delta(delta));
+        self.buffer = Some(buffer);
+        match action {
+            Err(next) => Flow::Needs(next),
+            Ok(Action::Elsewhere(future)) => {
+                self.elsewhere = Some(future);
+                Flow::Needs(Next::Elsewhere)
+            }
+            Ok(Action::Failed(errno)) => Flow::Failed(errno),
+            Ok(other) => Flow::Failed(broken(&other)),
+        }
+    }
+
     fn flush(&mut self) -> Flow {
         if let Work::Flush { submitted: true } = self.work {
             return Flow::Done;
@@ -494,8 +529,12 @@ impl Task {
         }
     }
 
+    fn is_delta(&self) -> bool {
+        matches!(self.work, Work::Delta { .. })
+    }
+
     fn changes_bytes(&self) -> bool {
-        matches!(self.work, Work::Write { .. } | Work::Zero { .. } | Work::Copy { .. })
+        matches!(self.work, Work::Write { .. } | Work::Delta { .. } | Work::Zero { .. } | Work::Copy { .. })
     }
 
     fn end(&mut self, bench: &mut Bench<'_>, result: Result<(), Errno>) -> Next {
@@ -521,6 +560,8 @@ impl Task {
         match errno {
             Errno::NOSPC | Errno::DQUOT | Errno::FBIG => Status::CAPACITY_EXCEEDED,
             Errno::ROFS | Errno::PERM | Errno::ACCESS | Errno::BADF if writes => Status::NAMESPACE_WRITE_PROTECTED,
+            Errno::STALE if self.is_delta() => Status::DELTA_BASE_MISMATCH.dnr(),
+            Errno::BADMSG | Errno::INVAL if self.is_delta() => Status::INVALID_FIELD.dnr(),
             Errno::CANCELED => Status::COMMAND_ABORT_REQUESTED,
             Errno::NOMEM | Errno::NOBUFS => Status::COMMAND_INTERRUPTED,
             _ if writes => Status::WRITE_FAULT,

@@ -33,6 +33,7 @@ impl Disk {
             thin: false,
             direct: true,
             atomic_len: 0,
+            delta_len: 0,
         };
         Arc::new(Self { bytes, properties, read: AtomicU64::new(0) })
     }

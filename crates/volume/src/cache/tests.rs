@@ -32,6 +32,7 @@ impl Disk {
             thin: false,
             direct,
             atomic_len: 0,
+            delta_len: 0,
         };
         Arc::new(Self { bytes, properties, reads: Mutex::default() })
     }

@@ -80,6 +80,7 @@ impl FileMedium {
             thin: true,
             direct,
             atomic_len: 0,
+            delta_len: 0,
         };
         Ok(Self {
             file: Arc::new(file.into()),
@@ -143,6 +144,7 @@ impl Medium for FileMedium {
         let action = match *access {
             Access::Read { len, .. } => Action::File { file: file(), len },
             Access::Write { data, .. } => Action::File { file: file(), len: data.len() },
+            Access::Delta(_) => Action::Failed(Errno::OPNOTSUPP),
             Access::Flush if self.properties.read_only => Action::Done(0),
             Access::Flush => Action::Ring(Op::Sync { file: file(), data_only: true }),
             Access::Zero { offset, len, deallocate } => self.zero(offset, len, deallocate),

@@ -118,6 +118,7 @@ impl Medium for LossyMedium {
             _ if self.properties.read_only && access.is_write() => return Action::Failed(Errno::ROFS).into(),
             Access::Read { offset, len } => self.read(&state, offset, len),
             Access::Write { offset, data, durable } => self.write(&mut state, offset, data, durable),
+            Access::Delta(_) => Ok(Action::Failed(Errno::OPNOTSUPP)),
             Access::Flush => self.persist(&mut state, 0..u64::MAX).map(|()| Action::Done(0)),
             Access::Zero { offset, len, .. } => Ok(self.zero(&mut state, offset, len)),
         };

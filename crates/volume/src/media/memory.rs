@@ -29,8 +29,15 @@ impl MemoryMedium {
                 format!("a volume of {len_bytes} bytes in memory, on a machine with {available} bytes"),
             ));
         }
-        let properties =
-            Properties { len_bytes, read_only, volatile_write_cache: false, thin: false, direct: true, atomic_len: 0 };
+        let properties = Properties {
+            len_bytes,
+            read_only,
+            volatile_write_cache: false,
+            thin: false,
+            direct: true,
+            atomic_len: 0,
+            delta_len: 0,
+        };
         let len = usize::try_from(len_bytes).map_err(io::Error::other)?;
         let memory = SharedMemory::zeroed(len, Hugepages::Ask);
         Ok(Self { memory, checksums: PageChecksums::new(len), properties })
@@ -64,6 +71,7 @@ impl Medium for MemoryMedium {
                 self.memory.write(offset as usize, data);
                 Action::Done(data.len() as u64)
             }
+            Access::Delta(_) => Action::Failed(Errno::OPNOTSUPP),
             Access::Flush => Action::Done(0),
             Access::Zero { offset, len, .. } => {
                 // In steps, so that a request for gigabytes does not delay the reactor's other connections.

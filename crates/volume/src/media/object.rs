@@ -48,6 +48,7 @@ impl ObjectMedium {
             thin: false,
             direct: true,
             atomic_len: 0,
+            delta_len: 0,
         };
         Ok(Self { properties, object, store })
     }
@@ -96,7 +97,7 @@ impl Medium for ObjectMedium {
     fn start(&self, access: &Access<'_>) -> Step {
         match *access {
             Access::Read { offset, len } => self.read(offset, len.min(READ_LEN_MAX)),
-            Access::Write { .. } | Access::Zero { .. } => Action::Failed(Errno::ROFS),
+            Access::Write { .. } | Access::Delta(_) | Access::Zero { .. } => Action::Failed(Errno::ROFS),
             Access::Flush => Action::Done(0),
         }
         .into()

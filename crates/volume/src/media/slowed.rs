@@ -50,6 +50,7 @@ impl Medium for SlowedMedium {
         let len = match access {
             Access::Read { len, .. } => *len as u64,
             Access::Write { data, .. } => data.len() as u64,
+            Access::Delta(delta) => delta.as_bytes().len() as u64,
             Access::Flush | Access::Zero { .. } => 0,
         };
         let step = self.inner.start(access);

@@ -132,6 +132,55 @@ impl Disk {
         Ok(buffer)
     }
 
+    /// Fills all buffers, together.
+    pub(super) fn read_all(
+        &mut self,
+        medium: &dyn Medium,
+        mut parts: Vec<(u64, Buffer)>,
+    ) -> Vec<Result<Buffer, Errno>> {
+        // One file serves a whole part: a medium that does otherwise is read part by part.
+        let mut results: Vec<Result<Buffer, Errno>> = Vec::with_capacity(parts.len());
+        let mut in_flight = 0;
+        for (index, (offset, buffer)) in parts.iter_mut().enumerate() {
+            let (offset, len) = (*offset, buffer.len());
+            let buffer = std::mem::replace(buffer, Buffer::zeroed(0));
+            let step = medium.start(&Access::Read { offset, len });
+            match step.action {
+                Action::File { file, len: most } if most >= len && step.delay.is_zero() => {
+                    self.ring.push(index as u64, Op::Read { file, offset, buffer, range: 0..len });
+                    in_flight += 1;
+                    results.push(Err(Errno::IO));
+                }
+                // A medium in memory, or a slow one.
+                _ => results.push(Ok(buffer)),
+            }
+        }
+        let mut short: Vec<usize> = Vec::new();
+        let is_direct: Vec<bool> = results.iter().map(Result::is_err).collect();
+        while in_flight > 0 {
+            let Completion { token, result, payload, .. } = self.next();
+            let index = token as usize;
+            in_flight -= 1;
+            let Payload::Buffer(buffer) = payload else { continue };
+            match result {
+                Ok(moved) if moved as usize == buffer.len() => results[index] = Ok(buffer),
+                Ok(_) | Err(Errno::INTR | Errno::AGAIN) => {
+                    short.push(index);
+                    results[index] = Ok(buffer);
+                }
+                Err(errno) => results[index] = Err(errno),
+            }
+        }
+        for index in 0..parts.len() {
+            if is_direct[index] && !short.contains(&index) {
+                continue;
+            }
+            let buffer = std::mem::replace(&mut results[index], Err(Errno::IO));
+            results[index] = buffer.and_then(|buffer| self.read(medium, parts[index].0, buffer));
+        }
+        results
+    }
+
     /// Makes a range read as zeroes.
     pub(super) fn zero(&mut self, medium: &dyn Medium, offset: u64, len: u64) -> Result<(), Errno> {
         let mut done = 0;

@@ -4,6 +4,8 @@
 //! journal as long as their sequence numbers follow each other, they have the identifier of the first one, and both
 //! checksums are right. So bytes that are left of earlier rounds end the list, and so does a group that was being written.
 
+use std::ops::Range;
+
 use crc_fast::{CrcAlgorithm, checksum};
 use diskside_io::buffer::Buffer;
 
@@ -12,8 +14,11 @@ pub(super) const PAGE_LEN: usize = 4096;
 /// The most changes of a group.
 pub(super) const CHANGES_MAX: usize = (PAGE_LEN - HEAD_LEN) / CHANGE_LEN;
 
-/// The first bytes of a group. It lies in one sector, so it is whole, too.
-pub(super) const MAGIC: [u8; 8] = *b"DSKATOM1";
+/// The first bytes of a group. They lie in one sector, so they are whole, too. A target that knows no deltas must not take the
+/// journal for an empty one, and refuses it.
+pub(super) const MAGIC: [u8; 8] = *b"DSKATOM2";
+/// Those of groups without deltas, by targets that know none.
+pub(super) const MAGIC_1: [u8; 8] = *b"DSKATOM1";
 const HEAD_LEN: usize = 40;
 const CHANGE_LEN: usize = 24;
 const CHECKSUM_AT: usize = 36;
@@ -26,6 +31,21 @@ pub(super) struct Change {
     pub(super) kind: ChangeKind,
 }
 
+impl Change {
+    pub(super) fn range(&self) -> Range<u64> {
+        self.offset..self.offset.saturating_add(self.len)
+    }
+
+    /// Bytes of the group's data that are its own.
+    pub(super) fn data_len(&self) -> u64 {
+        match self.kind {
+            ChangeKind::Write => self.len,
+            ChangeKind::Zero => 0,
+            ChangeKind::Delta { record_len } => record_len.into(),
+        }
+    }
+}
+
 /// What becomes of the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ChangeKind {
@@ -33,6 +53,8 @@ pub(super) enum ChangeKind {
     Write,
     /// Zeroes.
     Zero,
+    /// What a record of so many bytes, which are next, makes of it.
+    Delta { record_len: u32 },
 }
 
 /// The header of a group.
@@ -42,7 +64,7 @@ pub(super) struct Header {
     pub(super) id: u64,
     /// One more than that of the group before it.
     pub(super) sequence: u64,
-    /// Bytes of data behind the header, without what fills its last page.
+    /// Bytes of data behind the header, without those that fill its last page.
     pub(super) data_len: usize,
     data_checksum: u32,
     pub(super) changes: Vec<Change>,
@@ -53,7 +75,7 @@ impl Header {
     pub(super) fn parse(page: &[u8]) -> Option<Self> {
         let number = |at: usize| u64::from_le_bytes(page[at..at + 8].try_into().expect("eight bytes"));
         let short = |at: usize| u32::from_le_bytes(page[at..at + 4].try_into().expect("four bytes"));
-        if page.len() < PAGE_LEN || page[..8] != MAGIC || short(CHECKSUM_AT) != header_checksum(page) {
+        if page.len() < PAGE_LEN || !is_start(&page[..8]) || short(CHECKSUM_AT) != header_checksum(page) {
             return None;
         }
         let (id, sequence, data_len) = (number(8), number(16), short(24) as usize);
@@ -63,12 +85,16 @@ impl Header {
         }
         let change = |index: usize| {
             let at = HEAD_LEN + index * CHANGE_LEN;
-            let kind = if short(at + 16) == 0 { ChangeKind::Write } else { ChangeKind::Zero };
-            Change { offset: number(at), len: number(at + 8), kind }
+            let kind = match short(at + 16) {
+                0 => ChangeKind::Write,
+                1 => ChangeKind::Zero,
+                2 => ChangeKind::Delta { record_len: short(at + 20) },
+                _ => return None,
+            };
+            Some(Change { offset: number(at), len: number(at + 8), kind })
         };
-        let changes: Vec<_> = (0..count).map(change).collect();
-        let writes = changes.iter().filter(|change| change.kind == ChangeKind::Write);
-        let written = writes.fold(0_u64, |sum, change| sum.saturating_add(change.len));
+        let changes: Vec<_> = (0..count).map(change).collect::<Option<_>>()?;
+        let written = changes.iter().fold(0_u64, |sum, change| sum.saturating_add(change.data_len()));
         (written == data_len as u64).then_some(Self { id, sequence, data_len, data_checksum, changes })
     }
 
@@ -88,12 +114,15 @@ pub(super) fn group_len(data_len: usize) -> usize {
     PAGE_LEN + data_len.next_multiple_of(PAGE_LEN)
 }
 
-/// A group as it is written: `data` are those of its writes, in order.
+/// Whether a group begins so.
+pub(super) fn is_start(bytes: &[u8]) -> bool {
+    bytes == MAGIC || bytes == MAGIC_1
+}
+
+/// A group as it is written: `data` are those of its changes, in order.
 pub(super) fn encode<'a>(id: u64, sequence: u64, changes: &[Change], data: impl Iterator<Item = &'a [u8]>) -> Buffer {
     assert!(changes.len() <= CHANGES_MAX, "who makes a group bounds it");
-    let is_write = |change: &&Change| change.kind == ChangeKind::Write;
-    let data_len: u64 = changes.iter().filter(is_write).map(|change| change.len).sum();
-    let data_len = data_len as usize;
+    let data_len = changes.iter().map(Change::data_len).sum::<u64>() as usize;
     let mut group = Buffer::zeroed(group_len(data_len));
     let mut at = PAGE_LEN;
     for part in data {
@@ -113,7 +142,13 @@ pub(super) fn encode<'a>(id: u64, sequence: u64, changes: &[Change], data: impl 
         let at = HEAD_LEN + index * CHANGE_LEN;
         put(at, &change.offset.to_le_bytes());
         put(at + 8, &change.len.to_le_bytes());
-        put(at + 16, &u32::from(change.kind == ChangeKind::Zero).to_le_bytes());
+        let (kind, record_len) = match change.kind {
+            ChangeKind::Write => (0_u32, 0),
+            ChangeKind::Zero => (1, 0),
+            ChangeKind::Delta { record_len } => (2, record_len),
+        };
+        put(at + 16, &kind.to_le_bytes());
+        put(at + 20, &record_len.to_le_bytes());
     }
     let checksum = header_checksum(&group[..PAGE_LEN]);
     group[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
@@ -136,8 +171,9 @@ mod tests {
         let changes = [
             Change { offset: 8192, len: 512, kind: ChangeKind::Write },
             Change { offset: 0, len: 1 << 40, kind: ChangeKind::Zero },
+            Change { offset: 1 << 20, len: 16384, kind: ChangeKind::Delta { record_len: 60 } },
         ];
-        encode(7, 3, &changes, [&[9_u8; 512][..]].into_iter())
+        encode(7, 3, &changes, [&[9_u8; 512][..], &[3; 60]].into_iter())
     }
 
     #[test]
@@ -146,17 +182,19 @@ mod tests {
         let header = Header::parse(&group).unwrap();
         assert_eq!((header.id, header.sequence, header.group_len()), (7, 3, group.len()));
         assert_eq!(header.changes[1], Change { offset: 0, len: 1 << 40, kind: ChangeKind::Zero });
+        assert_eq!(header.changes[2].kind, ChangeKind::Delta { record_len: 60 });
+        assert_eq!(header.data_len, 512 + 60);
         assert!(header.matches(&group[PAGE_LEN..PAGE_LEN + header.data_len]));
     }
 
     #[test]
     fn no_byte_of_a_group_can_be_another_one() {
         let whole = group();
-        for at in (0..PAGE_LEN + 512).step_by(3) {
+        for at in (0..PAGE_LEN + 572).step_by(3) {
             let mut damaged = Buffer::copy_of(&whole);
             damaged[at] ^= 0x40;
             let header = Header::parse(&damaged);
-            let is_whole = header.is_some_and(|header| header.matches(&damaged[PAGE_LEN..PAGE_LEN + 512]));
+            let is_whole = header.is_some_and(|header| header.matches(&damaged[PAGE_LEN..PAGE_LEN + 572]));
             assert!(!is_whole, "byte {at}");
         }
     }
