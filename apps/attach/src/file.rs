@@ -1,7 +1,8 @@
-//! The FUSE file system: a directory with two files, the volume and its URL.
+//! The FUSE file system: a directory with the volume, its URL and, with deltas, their counters.
 
 use std::ffi::OsStr;
 use std::io;
+use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
 use diskside_host::{Volume, drive};
@@ -13,9 +14,12 @@ use fuser::{
     WriteFlags,
 };
 
+use crate::deltas::{DeltaOptions, Deltas};
+
 const VOLUME: INodeNo = INodeNo(2);
 const URL: INodeNo = INodeNo(3);
-const NAMES: [(INodeNo, &str); 2] = [(VOLUME, super::VOLUME), (URL, super::URL)];
+const DELTAS: INodeNo = INodeNo(4);
+const NAMES: [(INodeNo, &str); 3] = [(VOLUME, super::VOLUME), (URL, super::URL), (DELTAS, super::DELTAS)];
 /// Nothing changes but the volume's length.
 const TTL: Duration = Duration::from_secs(1);
 /// Requests that the kernel has under way at a time; its own default of 12 is for slow programs.
@@ -32,11 +36,18 @@ pub(crate) struct VolumeFile {
     volume: Volume,
     url: String,
     read_only: bool,
+    deltas: Option<Arc<Deltas>>,
 }
 
 impl VolumeFile {
-    pub(crate) fn new(volume: Volume, url: &str, read_only: bool) -> Self {
-        Self { volume, url: format!("{url}\n"), read_only }
+    pub(crate) fn new(volume: Volume, url: &str, read_only: bool, deltas: Option<DeltaOptions>) -> Self {
+        let deltas = deltas.map(|options| Deltas::new(volume.clone(), options));
+        Self { volume, url: format!("{url}\n"), read_only, deltas }
+    }
+
+    fn names(&self) -> impl Iterator<Item = (INodeNo, &'static str)> {
+        let has_deltas = self.deltas.is_some();
+        NAMES.into_iter().filter(move |(inode, _)| *inode != DELTAS || has_deltas)
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
@@ -47,6 +58,7 @@ impl VolumeFile {
                 (FileType::RegularFile, if self.read_only { 0o400 } else { 0o600 }, len)
             }
             URL => (FileType::RegularFile, 0o400, self.url.len() as u64),
+            DELTAS => (FileType::RegularFile, 0o400, self.deltas.as_ref()?.statistics().len() as u64),
             _ => return None,
         };
         Some(FileAttr {
@@ -70,18 +82,39 @@ impl VolumeFile {
 
     /// Starts a request; `then` replies from whichever thread hears of its end.
     fn submit(&self, request: VolumeRequest, then: impl FnOnce(Result<Outcome, Errno>) + Send + 'static) {
-        let future = self.volume.submit(request);
-        let done: RequestFuture<Result<(), Outcome>> = drive(async move {
-            let outcome = future.await;
-            then(match errno_of(&outcome.status) {
-                None => Ok(outcome),
-                Some(errno) => Err(errno),
-            });
-            Ok(())
-        });
-        // It continues by itself.
-        drop(done);
+        then_reply(self.volume.submit(request), then);
     }
+
+    fn read_volume(&self, offset: u64, buffer: Buffer, then: impl FnOnce(Result<Outcome, Errno>) + Send + 'static) {
+        match &self.deltas {
+            Some(deltas) => then_reply(Arc::clone(deltas).read(offset, buffer), then),
+            None => self.submit(VolumeRequest::Read { offset, buffer }, then),
+        }
+    }
+
+    fn write_volume(&self, offset: u64, buffer: Buffer, then: impl FnOnce(Result<Outcome, Errno>) + Send + 'static) {
+        match &self.deltas {
+            Some(deltas) => then_reply(Arc::clone(deltas).write(offset, buffer), then),
+            None => self.submit(VolumeRequest::Write { offset, buffer, durable: false }, then),
+        }
+    }
+}
+
+/// Replies from whichever thread hears of the end.
+fn then_reply(
+    future: impl Future<Output = Outcome> + Send + 'static,
+    then: impl FnOnce(Result<Outcome, Errno>) + Send + 'static,
+) {
+    let done: RequestFuture<Result<(), Outcome>> = drive(async move {
+        let outcome = future.await;
+        then(match errno_of(&outcome.status) {
+            None => Ok(outcome),
+            Some(errno) => Err(errno),
+        });
+        Ok(())
+    });
+    // It continues by itself.
+    drop(done);
 }
 
 impl Filesystem for VolumeFile {
@@ -95,7 +128,7 @@ impl Filesystem for VolumeFile {
     }
 
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let inode = NAMES.iter().find(|(_, known)| parent == INodeNo::ROOT && name == *known).map(|(inode, _)| *inode);
+        let inode = self.names().find(|(_, known)| parent == INodeNo::ROOT && name == *known).map(|(inode, _)| inode);
         match inode.and_then(|inode| self.attributes(inode)) {
             Some(attributes) => reply.entry(&TTL, &attributes, Generation(0)),
             None => reply.error(Errno::ENOENT),
@@ -114,7 +147,7 @@ impl Filesystem for VolumeFile {
             return reply.error(Errno::ENOTDIR);
         }
         let directories = [(INodeNo::ROOT, "."), (INodeNo::ROOT, "..")];
-        for (at, (inode, name)) in directories.into_iter().chain(NAMES).enumerate().skip(offset as usize) {
+        for (at, (inode, name)) in directories.into_iter().chain(self.names()).enumerate().skip(offset as usize) {
             let kind = if at < 2 { FileType::Directory } else { FileType::RegularFile };
             if reply.add(inode, at as u64 + 1, kind, name) {
                 break;
@@ -127,6 +160,8 @@ impl Filesystem for VolumeFile {
         let flags = match inode {
             // Past the page cache, several writes at a time: the loop device's user has its own cache and order.
             VOLUME => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+            // Its length is another one with each read.
+            DELTAS => FopenFlags::FOPEN_DIRECT_IO,
             _ => FopenFlags::empty(),
         };
         reply.opened(FileHandle(0), flags);
@@ -151,8 +186,7 @@ impl Filesystem for VolumeFile {
                 let skip = (offset - first) as usize;
                 let len = (skip as u64 + u64::from(size)).next_multiple_of(block_len);
                 let buffer = Buffer::zeroed(len as usize);
-                let request = VolumeRequest::Read { offset: first, buffer };
-                self.submit(request, move |outcome| match outcome.map(Outcome::into_read) {
+                self.read_volume(first, buffer, move |outcome| match outcome.map(Outcome::into_read) {
                     Ok(Ok(bytes)) => {
                         let wanted = skip.min(bytes.len())..bytes.len().min(skip + size as usize);
                         reply.data(&bytes[wanted]);
@@ -161,10 +195,10 @@ impl Filesystem for VolumeFile {
                     Err(errno) => reply.error(errno),
                 });
             }
-            URL => {
-                let bytes = self.url.as_bytes();
-                let start = bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
-                reply.data(&bytes[start..bytes.len().min(start.saturating_add(size as usize))]);
+            URL => reply.data(part_of(self.url.as_bytes(), offset, size)),
+            DELTAS => {
+                let text = self.deltas.as_ref().map(|deltas| deltas.statistics()).unwrap_or_default();
+                reply.data(part_of(text.as_bytes(), offset, size));
             }
             _ => reply.error(Errno::EISDIR),
         }
@@ -186,8 +220,7 @@ impl Filesystem for VolumeFile {
             return reply.error(Errno::EROFS);
         }
         let buffer = Buffer::copy_of(data);
-        let request = VolumeRequest::Write { offset, buffer, durable: false };
-        self.submit(request, |outcome| match outcome {
+        self.write_volume(offset, buffer, |outcome| match outcome {
             // A volume's request moves less than 4 GiB.
             Ok(outcome) => reply.written(outcome.transferred_bytes as u32),
             Err(errno) => reply.error(errno),
@@ -225,8 +258,19 @@ impl Filesystem for VolumeFile {
             PUNCH_HOLE | ZERO_RANGE => VolumeRequest::WriteZeroes { offset, len },
             _ => return reply.error(Errno::EOPNOTSUPP),
         };
-        self.submit(request, |outcome| end(outcome, reply));
+        match &self.deltas {
+            Some(deltas) => {
+                let changed = Arc::clone(deltas).change(request, offset..offset.saturating_add(len));
+                then_reply(changed, |outcome| end(outcome, reply));
+            }
+            None => self.submit(request, |outcome| end(outcome, reply)),
+        }
     }
+}
+
+fn part_of(bytes: &[u8], offset: u64, size: u32) -> &[u8] {
+    let start = bytes.len().min(usize::try_from(offset).unwrap_or(usize::MAX));
+    &bytes[start..bytes.len().min(start.saturating_add(size as usize))]
 }
 
 fn end(outcome: Result<Outcome, Errno>, reply: ReplyEmpty) {

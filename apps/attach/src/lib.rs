@@ -1,7 +1,7 @@
 //! A volume as a block device of this machine, where the kernel has no NVMe over TCP: a FUSE file under a loop device.
 //!
 //! Needs root, since loop devices do. Reads, writes, flushes and discards of the device become commands on the volume's
-//! connection; nothing is cached on the way, and a flush is a Flush, so bytes that the file system made durable are
+//! connection; nothing is cached on the way but, for deltas, the old content of pages, and a flush is a Flush, so bytes that the file system made durable are
 //! durable at the volume.
 //!
 //! When the process dies, the device fails all further requests, as a disk that was pulled out. Flushed bytes are at
@@ -9,6 +9,8 @@
 
 #![forbid(unsafe_code)]
 
+mod bases;
+mod deltas;
 mod file;
 
 use std::fs;
@@ -27,7 +29,11 @@ use rustix::mount::{UnmountFlags, unmount};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
+pub use deltas::DeltaOptions;
 use file::VolumeFile;
+
+/// The file with the counters of deltas, next to the volume's.
+const DELTAS: &str = "deltas";
 
 /// Why a volume cannot be attached or detached.
 #[derive(Debug, thiserror::Error)]
@@ -43,6 +49,16 @@ pub enum AttachError {
         what: String,
         /// What the system said.
         source: io::Error,
+    },
+    /// The volume takes no deltas, or only of shorter pages.
+    #[error(
+        "the volume takes deltas of pages of up to {most} bytes, not {page}; serve it with `rw,atomic=` of that size, by a Diskside that knows deltas"
+    )]
+    Deltas {
+        /// The longest page of the volume; 0: none.
+        most: u32,
+        /// The wanted page.
+        page: u64,
     },
     /// The device is none of ours.
     #[error("{0} shows no attached volume; those are listed by `losetup`, with files below {DIRECTORY}")]
@@ -76,20 +92,44 @@ impl Attached {
     /// # Errors
     /// Why not; nothing is left behind.
     pub fn new(volume: &Volume, url: &str, read_only: bool) -> Result<Self, AttachError> {
+        Self::with_deltas(volume, url, read_only, None)
+    }
+
+    /// The same; pages that are written travel as deltas, where their old content is known.
+    ///
+    /// # Errors
+    /// Why not; nothing is left behind.
+    pub fn with_deltas(
+        volume: &Volume,
+        url: &str,
+        read_only: bool,
+        deltas: Option<DeltaOptions>,
+    ) -> Result<Self, AttachError> {
+        if let Some(DeltaOptions { page, .. }) = deltas
+            && page.bytes() > volume.delta_len_max().into()
+        {
+            return Err(AttachError::Deltas { most: volume.delta_len_max(), page: page.bytes() });
+        }
         if !rustix::process::geteuid().is_root() {
             return Err(AttachError::NotRoot);
         }
         diskside_sys::mark_as_writer_of_pages();
         let directory = make_directory()?;
         let read_only = read_only || volume.is_read_only();
-        Self::in_directory(volume, url, read_only, &directory).inspect_err(|_| {
+        Self::in_directory(volume, url, read_only, deltas, &directory).inspect_err(|_| {
             // The first error is the one that matters.
             let _ = unmount(&directory, UnmountFlags::DETACH);
             let _ = fs::remove_dir(&directory);
         })
     }
 
-    fn in_directory(volume: &Volume, url: &str, read_only: bool, directory: &Path) -> Result<Self, AttachError> {
+    fn in_directory(
+        volume: &Volume,
+        url: &str,
+        read_only: bool,
+        deltas: Option<DeltaOptions>,
+        directory: &Path,
+    ) -> Result<Self, AttachError> {
         let mut config = Config::default();
         config.mount_options = vec![
             MountOption::FSName("diskside".into()),
@@ -98,7 +138,7 @@ impl Attached {
             MountOption::NoSuid,
             MountOption::NoExec,
         ];
-        let file = VolumeFile::new(volume.clone(), url, read_only);
+        let file = VolumeFile::new(volume.clone(), url, read_only, deltas);
         let session = Session::new(file, directory, &config)
             .and_then(Session::spawn)
             .map_err(failed("mounting a FUSE file system (is /dev/fuse there?)"))?;

@@ -4,11 +4,14 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Outcome, Request, RequestFuture, promise};
+use diskside_nvme::wire::Sqe;
+use diskside_wire::delta::Delta;
 
 use crate::connection::Connection;
 use crate::error::HostError;
-use crate::job::{Command, CommandOutcome, Staged};
+use crate::job::{Command, CommandData, CommandOutcome, Staged};
 use crate::options::ConnectOptions;
 use crate::url::Url;
 use crate::volume_state::VolumeState;
@@ -63,6 +66,25 @@ impl Volume {
     /// Bytes of a write that is there as a whole or not at all, also when the target is killed or power fails.
     pub fn atomic_len(&self) -> u32 {
         self.state.atomic_len
+    }
+
+    /// Bytes of the longest page that [`write_delta`](Self::write_delta) changes; 0 if the target has no such command.
+    pub fn delta_len_max(&self) -> u32 {
+        self.state.delta_len_max
+    }
+
+    /// Changes a page as a record says ([`diskside_wire::delta`]). It is durable when the command succeeds; with *Delta Base
+    /// Mismatch* nothing has changed, and the whole page is to be written.
+    pub fn write_delta(&self, delta: &Delta<'_>) -> RequestFuture<CommandOutcome> {
+        let block_len = u64::from(self.state.block_len);
+        let (lba, blocks) = (delta.offset / block_len, u64::from(delta.page_len) / block_len);
+        self.command(Command {
+            sqe: Sqe::write_delta(self.state.nsid, lba, blocks as u32),
+            data: CommandData::Send(Buffer::copy_of(delta.as_bytes())),
+            timeout: None,
+            // A target that has the result already says so.
+            repeatable: true,
+        })
     }
 
     /// Whether writes are refused.

@@ -5,7 +5,7 @@ use crate::error::Failure;
 use crate::output::say;
 use clap::Args;
 use diskside::host::{Url, Volume};
-use diskside_attach::{AttachError, Attached, detach};
+use diskside_attach::{AttachError, Attached, DeltaOptions, detach};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -25,6 +25,9 @@ pub(crate) struct Attach {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
+    /// Send changed bytes of pages: base_cache=64MiB,page=16KiB (`atomic=` volumes)
+    #[arg(long, value_name = "OPTIONS")]
+    deltas: Option<DeltaOptions>,
     #[command(flatten)]
     connect: Connect,
 }
@@ -43,7 +46,7 @@ impl Attach {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let volume = Volume::connect(&self.volume, &self.connect.options()?).map_err(host_failure)?;
         let url = self.volume.to_string();
-        let attached = Attached::new(&volume, &url, self.read_only).map_err(attach_failure)?;
+        let attached = Attached::with_deltas(&volume, &url, self.read_only, self.deltas).map_err(attach_failure)?;
         attached.detach_on_signal(|error| say(format_args!("diskside: {error}; waiting"))).map_err(attach_failure)?;
         {
             // People read it, and scripts wait for the line.
