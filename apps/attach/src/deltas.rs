@@ -8,11 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use diskside_host::{CommandOutcome, Volume};
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{AsyncIo as _, Outcome, Request, RequestFuture, Status};
+use diskside_io::request::{AsyncIo as _, Cause, Outcome, Request, RequestFuture, Status};
 use diskside_volume::Size;
 use diskside_wire::delta::{DELTA_PAGE_LEN_MAX, Delta};
 
 use crate::bases::{BLOCK_LEN, Bases, Piece, Ticket};
+
+/// How often a Flush is sent while connections are lost.
+const FLUSHES_MAX: u32 = 8;
 
 /// How writes become deltas: `base_cache=64MiB,page=16KiB`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +116,19 @@ impl Deltas {
             }
         }
         self.end_write(&ticket, &data, status)
+    }
+
+    /// A Flush. One that is lost with its connection may hide lost writes elsewhere; here each acknowledged write is durable by
+    /// itself, and a file system must not take a target that was started again for a broken disk.
+    pub(crate) async fn flush(self: Arc<Self>) -> Outcome {
+        let mut tries = 0;
+        loop {
+            let outcome = self.volume.submit(Request::Flush).await;
+            tries += 1;
+            if !matches!(outcome.status, Status::IoError(Cause::Lost(_))) || tries == FLUSHES_MAX {
+                return outcome;
+            }
+        }
     }
 
     /// A deallocation, or zeroes.

@@ -231,7 +231,10 @@ impl Filesystem for VolumeFile {
         if inode != VOLUME {
             return reply.ok();
         }
-        self.submit(VolumeRequest::Flush, |outcome| end(outcome, reply));
+        match &self.deltas {
+            Some(deltas) => then_reply(Arc::clone(deltas).flush(), |outcome| end(outcome, reply)),
+            None => self.submit(VolumeRequest::Flush, |outcome| end(outcome, reply)),
+        }
     }
 
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
