@@ -3,7 +3,7 @@
 //! They are made when there is something for them, and end when there is nothing for a while. An operation is moved into
 //! its thread and back, so that a ring can go while a disk still keeps a thread.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,7 +14,8 @@ use super::super::driver::DROP_WAIT_MAX;
 use super::super::op::{Op, TRANSFER_BYTES_MAX};
 use super::super::waker::Waker;
 
-/// As many operations of one ring may be with disks at once.
+/// As many operations of one ring may be with disks at once. One file may have three quarters of the threads that others leave, so that a
+/// disk that hangs does not keep them all.
 const THREADS_MAX: usize = 32;
 /// A thread without work ends after this long.
 const IDLE_MAX: Duration = Duration::from_secs(10);
@@ -57,6 +58,8 @@ struct Shared {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Job>,
+    /// The number of threads that each file has now.
+    busy: HashMap<usize, usize>,
     done: Vec<Done>,
     threads: usize,
     /// The number of threads that wait for a job.
@@ -75,8 +78,10 @@ impl Workers {
     pub(crate) fn push(&self, job: Job) {
         let mut state = self.shared.lock();
         state.queue.push_back(job);
+        // It may be another's turn although jobs wait that came before.
+        self.shared.work.notify_one();
         if state.queue.len() <= state.idle {
-            return self.shared.work.notify_one();
+            return;
         }
         if state.threads < THREADS_MAX {
             state.threads += 1;
@@ -153,10 +158,12 @@ impl Shared {
     fn work(&self) {
         let mut state = self.lock();
         loop {
-            if let Some(job) = state.queue.pop_front() {
+            if let Some(job) = state.next_job() {
                 drop(state);
+                let file = job.file();
                 let done = job.run();
                 state = self.lock();
+                state.give_back(file);
                 state.done.push(done);
                 self.tell();
             } else if state.stopping {
@@ -188,7 +195,42 @@ impl Shared {
     }
 }
 
+impl State {
+    /// The first job whose file may have one more thread.
+    fn next_job(&mut self) -> Option<Job> {
+        let running: usize = self.busy.values().sum();
+        let may_run = |job: &Job| {
+            let own = self.busy.get(&job.file()).copied().unwrap_or(0);
+            own < ((THREADS_MAX - (running - own)) * 3 / 4).max(1)
+        };
+        let at = self.queue.iter().position(may_run)?;
+        let job = self.queue.remove(at)?;
+        *self.busy.entry(job.file()).or_default() += 1;
+        Some(job)
+    }
+
+    /// A job of this file is done.
+    fn give_back(&mut self, file: usize) {
+        if let Some(busy) = self.busy.get_mut(&file) {
+            *busy -= 1;
+            if *busy == 0 {
+                self.busy.remove(&file);
+            }
+        }
+    }
+}
+
 impl Job {
+    /// Tells its file from others that are open.
+    fn file(&self) -> usize {
+        match &self.op {
+            Op::Read { file, .. } | Op::Write { file, .. } | Op::Sync { file, .. } | Op::Allocate { file, .. } => {
+                Arc::as_ptr(file).addr()
+            }
+            _ => 0,
+        }
+    }
+
     fn run(mut self) -> Done {
         let result = loop {
             match self.call() {
@@ -280,6 +322,32 @@ mod tests {
         }
         done.sort_by_key(|(id, _)| *id);
         assert_eq!(done, [(2, Ok(0)), (3, Ok(0))]);
+    }
+
+    /// All threads of a ring were one disk's that hung, and operations of every other file waited until it went on.
+    #[test]
+    fn a_file_that_hangs_leaves_threads_to_others() {
+        let workers = Workers::new(None);
+        let (end, start) = rustix::pipe::pipe().unwrap();
+        let hanging = Arc::new(end);
+        for id in 0..100 {
+            let op = Op::Read { file: Arc::clone(&hanging), offset: 0, buffer: Buffer::zeroed(4), range: 0..4 };
+            workers.push(Job { id, op, moved: 0, is_positioned: false });
+        }
+        workers.push(job(100, tempfile::tempfile().unwrap()));
+        let mut done = Vec::new();
+        let began = Instant::now();
+        while done.is_empty() && began.elapsed() < Duration::from_secs(60) {
+            workers.wait(Duration::from_secs(1));
+            done.extend(workers.take_done().into_iter().map(|done| done.id));
+        }
+        assert_eq!(done, [100]);
+        // The others come to their end.
+        drop(start);
+        while done.len() < 101 {
+            workers.wait(Duration::from_secs(10));
+            done.extend(workers.take_done().into_iter().map(|done| done.id));
+        }
     }
 
     /// `has_done` was cleared before the lock was taken. A thread that finished in between set it again, its work was taken with the
