@@ -30,7 +30,6 @@ mod waiting;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -189,21 +188,13 @@ impl Reactor {
                 }
             }
             Token::Task(key) => {
-                self.core.media_in_flight -= 1;
-                self.core.media_ended = true;
+                self.core.op_ended(key);
                 let buffer = match completion.payload {
                     Payload::Buffer(buffer) => Some(buffer),
                     _ => None,
                 };
-                let task = &mut self.core.tasks[key];
-                self.core.fetches_in_flight -= usize::from(task.is_fetch());
-                let volume = Rc::clone(&task.volume);
-                let took_worker = task.takes_worker();
-                task.completed(completion.result, buffer);
+                self.core.tasks[key].completed(completion.result, buffer);
                 self.resume(key);
-                if took_worker {
-                    self.core.worker_is_free(&volume);
-                }
             }
         }
     }

@@ -31,6 +31,19 @@ pub fn file_system(file: impl AsFd) -> io::Result<FileSystem> {
     })
 }
 
+/// Whether the file system is one whose reads and writes wait for another process or machine already while they are begun.
+///
+/// # Errors
+/// Those of `fstatfs`.
+pub fn is_remote(file: impl AsFd) -> io::Result<bool> {
+    let FileSystem::Other(magic) = file_system(file)? else { return Ok(false) };
+    Ok(REMOTE.contains(&magic))
+}
+
+/// FUSE, NFS, SMB and CIFS, Ceph, 9P, AFS, and Lustre (`linux/magic.h`, and their own headers).
+const REMOTE: [u64; 9] =
+    [0x6573_5546, 0x6969, 0x517b, 0xfe53_4d42, 0xff53_4d42, 0x00c3_6400, 0x0102_1997, 0x5346_414f, 0x0bd0_0bd0];
+
 /// `FS_XFLAG_REALTIME`: the data is on XFS's realtime device.
 pub const XFLAG_REALTIME: u32 = 0x1;
 /// `FS_XFLAG_DAX`: the data is used in place, past the page cache.

@@ -56,6 +56,11 @@ pub trait Medium: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether a ring's thread must not begin operations with its file itself, because that may wait already.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
     /// Whether its bytes can be found again: a file that was removed while it is served is gone with the server.
     fn has_name(&self) -> bool {
         true

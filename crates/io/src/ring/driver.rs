@@ -21,6 +21,11 @@ pub(super) trait Driver: AsFd {
     /// Adds an operation. It begins with the next [`submit`](Self::submit), [`look`](Self::look) or [`sleep`](Self::sleep).
     fn push(&mut self, token: u64, op: Op) -> OpId;
 
+    /// The same, by a thread other than the ring's from the start.
+    fn push_to_worker(&mut self, token: u64, op: Op) -> OpId {
+        self.push(token, op)
+    }
+
     /// Ends an operation early, if it can be. It completes all the same.
     fn cancel(&mut self, id: OpId);
 

@@ -147,6 +147,12 @@ impl Ring {
         self.driver.push(token, op)
     }
 
+    /// As [`push`](Self::push), for a file of which even the beginning of an operation may wait, as on a file system of FUSE: a thread of
+    /// the kernel begins it, and not this one.
+    pub fn push_to_worker(&mut self, token: u64, op: Op) -> OpId {
+        self.driver.push_to_worker(token, op)
+    }
+
     /// Asks the kernel to cancel an operation. It still completes: with `ECANCELED`, or as if it had not been cancelled.
     pub fn cancel(&mut self, id: OpId) {
         self.driver.cancel(id);

@@ -106,6 +106,13 @@ impl Uring {
         Some(Completion { token, result, more, payload })
     }
 
+    fn push_with(&mut self, token: u64, op: Op, flags: squeue::Flags) -> OpId {
+        let (entry, held) = op.prepare(self.arena.as_ref(), &self.files);
+        let key = self.slots.insert(InFlight { token, held });
+        self.enqueue(entry.flags(flags).user_data(key.to_bits()));
+        OpId(key)
+    }
+
     fn enqueue(&mut self, entry: squeue::Entry) {
         self.backlog.push_back(entry);
         self.fill();
@@ -185,10 +192,11 @@ impl Uring {
 
 impl Driver for Uring {
     fn push(&mut self, token: u64, op: Op) -> OpId {
-        let (entry, held) = op.prepare(self.arena.as_ref(), &self.files);
-        let key = self.slots.insert(InFlight { token, held });
-        self.enqueue(entry.user_data(key.to_bits()));
-        OpId(key)
+        self.push_with(token, op, squeue::Flags::empty())
+    }
+
+    fn push_to_worker(&mut self, token: u64, op: Op) -> OpId {
+        self.push_with(token, op, squeue::Flags::ASYNC)
     }
 
     fn cancel(&mut self, id: OpId) {
@@ -329,7 +337,7 @@ const WORKERS_MAX: u32 = 64;
 fn restrict(uring: &IoUring) -> io::Result<()> {
     let operations = NEEDED.iter().map(|(_, code)| Restriction::sqe_op(*code));
     let registrations = REGISTRATIONS.iter().map(|code| Restriction::register_op(*code));
-    let flags = squeue::Flags::FIXED_FILE | squeue::Flags::BUFFER_SELECT;
+    let flags = squeue::Flags::FIXED_FILE | squeue::Flags::BUFFER_SELECT | squeue::Flags::ASYNC;
     let flags = Restriction::sqe_flags_allowed(flags.bits());
     let mut all: Vec<_> = operations.chain(registrations).chain([flags]).collect();
     uring.submitter().register_restrictions(&mut all)

@@ -22,7 +22,9 @@ pub(crate) struct LocalVolume {
     pub(crate) memory: Option<SharedMemory>,
     /// Commands that are under way here, and since when their time is not counted yet.
     under_way: Cell<(u32, Option<Instant>)>,
-    /// Its operations that take a worker of the kernel.
+    /// Whether all its operations take a worker of the kernel.
+    pub(super) is_remote: bool,
+    /// Its operations that take one.
     pub(super) workers: RefCell<Workers>,
     /// Bytes of reads that it has not answered.
     at_medium: Cell<u64>,
@@ -129,12 +131,13 @@ impl LocalVolumes {
                 let volume = volume?;
                 Some(known.unwrap_or_else(|| {
                     let counters = registry.register(&volume.name);
-                    let memory = volume.medium.memory().cloned();
+                    let (memory, is_remote) = (volume.medium.memory().cloned(), volume.medium.is_remote());
                     Rc::new(LocalVolume {
                         volume,
                         counters,
                         memory,
                         under_way: Cell::default(),
+                        is_remote,
                         workers: RefCell::default(),
                         at_medium: Cell::default(),
                     })

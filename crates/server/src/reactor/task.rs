@@ -56,6 +56,8 @@ pub(crate) struct Task {
     /// Memory of its own, and what it is charged with.
     buffer: Option<Buffer>,
     charge: Option<Charge>,
+    /// Its operation takes a thread of the kernel, of which its volume has few.
+    pub(super) has_worker: bool,
     /// Its part of the memory of reads of its volume.
     at_medium: Option<AtMedium>,
     /// An action of the medium that waits for its time or for memory.
@@ -233,6 +235,7 @@ impl Task {
             waits_for: None,
             buffer: None,
             charge: None,
+            has_worker: false,
             at_medium: None,
             pending: None,
             elsewhere: None,

@@ -17,6 +17,8 @@ const BLOCK_ASK: Duration = Duration::from_millis(2);
 /// Operations of one volume that may have a worker at a time. The kernel has few for each ring; without a bound a disk that hangs took
 /// them all, and Flushes of every other volume waited for it.
 const WORKERS_OF_VOLUME: usize = 2;
+/// The same where reads and writes need one, too.
+const WORKERS_OF_REMOTE: usize = 16;
 
 impl Reactor {
     /// Tasks that wait for a block ask for it again.
@@ -69,19 +71,33 @@ impl Core {
     /// Hands a task's operation to the ring, or keeps it until the volume has a worker for it.
     pub(super) fn submit(&mut self, key: usize, op: Op) {
         let volume = Rc::clone(&self.tasks[key].volume);
-        if self.tasks[key].takes_worker() {
+        let takes_worker = self.tasks[key].takes_worker() || volume.is_remote;
+        if takes_worker {
             let mut workers = volume.workers.borrow_mut();
-            if workers.busy >= WORKERS_OF_VOLUME {
+            let max = if volume.is_remote { WORKERS_OF_REMOTE } else { WORKERS_OF_VOLUME };
+            if workers.busy >= max {
                 workers.waiting.push_back((key, op));
                 return;
             }
             workers.busy += 1;
         }
-        self.push_op(key, op);
+        self.push_op(key, op, takes_worker);
+    }
+
+    /// A task's operation has ended.
+    pub(super) fn op_ended(&mut self, key: usize) {
+        self.media_in_flight -= 1;
+        self.media_ended = true;
+        let task = &mut self.tasks[key];
+        self.fetches_in_flight -= usize::from(task.is_fetch());
+        if std::mem::take(&mut task.has_worker) {
+            let volume = Rc::clone(&task.volume);
+            self.worker_is_free(&volume);
+        }
     }
 
     /// An operation that had a worker has ended: the next one has it.
-    pub(super) fn worker_is_free(&mut self, volume: &LocalVolume) {
+    fn worker_is_free(&mut self, volume: &LocalVolume) {
         let next = {
             let mut workers = volume.workers.borrow_mut();
             let next = workers.waiting.pop_front();
@@ -89,13 +105,18 @@ impl Core {
             next
         };
         if let Some((key, op)) = next {
-            self.push_op(key, op);
+            self.push_op(key, op, true);
         }
     }
 
-    fn push_op(&mut self, key: usize, op: Op) {
+    fn push_op(&mut self, key: usize, op: Op, has_worker: bool) {
         self.register_file_of(&op);
-        self.ring.push(Token::Task(key).bits(), op);
+        self.tasks[key].has_worker = has_worker;
+        if self.tasks[key].volume.is_remote {
+            self.ring.push_to_worker(Token::Task(key).bits(), op);
+        } else {
+            self.ring.push(Token::Task(key).bits(), op);
+        }
         self.media_in_flight += 1;
         self.fetches_in_flight += usize::from(self.tasks[key].is_fetch());
         self.media_waits = true;

@@ -60,6 +60,7 @@ impl Medium for Disk {
                 Action::Done(data.len() as u64).into()
             }
             Access::Zero { .. } => Action::WriteZeroes.into(),
+            Access::Delta(_) => Action::Failed(diskside_io::Errno::OPNOTSUPP).into(),
             Access::Flush => Action::Done(0).into(),
         }
     }

@@ -40,6 +40,7 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct FileMedium {
     file: Arc<OwnedFd>,
+    is_remote: bool,
     properties: Properties,
     /// The file system has `FALLOC_FL_PUNCH_HOLE`.
     punches: AtomicBool,
@@ -83,6 +84,7 @@ impl FileMedium {
             delta_len: 0,
         };
         Ok(Self {
+            is_remote: diskside_sys::attributes::is_remote(&file).unwrap_or(false),
             file: Arc::new(file.into()),
             properties,
             punches: AtomicBool::new(true),
@@ -130,6 +132,10 @@ impl FileMedium {
 impl Medium for FileMedium {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn is_remote(&self) -> bool {
+        self.is_remote
     }
 
     fn has_name(&self) -> bool {

@@ -66,6 +66,10 @@ impl Medium for SlowedMedium {
         Duration::from_nanos(free_ns.saturating_sub(now_ns)).saturating_sub(AHEAD)
     }
 
+    fn is_remote(&self) -> bool {
+        self.inner.is_remote()
+    }
+
     fn has_name(&self) -> bool {
         self.inner.has_name()
     }
