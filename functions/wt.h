@@ -338,7 +338,7 @@ DS_INLINE __s64 wt_compare(const __u8 *a, __u32 a_len, const __u8 *b, __u32 b_le
 
 /* ---- Searches ------------------------------------------------------------------------------- */
 
-/* What a search keeps, at the end of scratch: in front of it the result grows. */
+/* A search keeps this at the end of scratch: in front of it the result grows. */
 struct wt_search {
     __u32 key_len, allocation, ahead, used;
     __u32 levels, pending; /* pending: reads that are under way */

@@ -2,7 +2,7 @@
 /* One measurement of bench/wiredtiger/run, which says what it is.
  *
  *   measure fill DIRECTORY KEYS PAGES
- *   measure opened|steady|scan|cached URL KEYS HOW CACHE COUNT SEED */
+ *   measure opened|steady|scan|cached URL KEYS HOW CACHE COUNT SEED LEAVES */
 #include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -21,6 +21,7 @@ static WT_CONNECTION *connection;
 static WT_SESSION *session;
 static WT_CURSOR *cursor;
 static uint64_t keys, seed;
+static unsigned leaves;
 static const char *how;
 
 static void check(int error, const char *what)
@@ -123,7 +124,7 @@ static void scan(uint64_t number)
     WT_ITEM k = {.data = key, .size = KEY_LEN}, found;
     cursor->set_key(cursor, &k);
     if (strcmp(how, "plain"))
-        check(ds_wt_hint_scan(session, TABLE, key, KEY_LEN, 15), "ds_wt_hint_scan");
+        check(ds_wt_hint_scan(session, TABLE, key, KEY_LEN, leaves), "ds_wt_hint_scan");
     check(cursor->search(cursor), "search");
     for (int i = 1; i < SCAN_LEN; i++) {
         check(cursor->next(cursor), "next");
@@ -145,12 +146,13 @@ int main(int count, char **argument)
         fill(argument[2], argument[4]);
         return 0;
     }
-    if (count != 8)
+    if (count != 9)
         return fprintf(stderr, "measure: see bench/wiredtiger/run\n"), 2;
     const char *task = argument[1], *url = argument[2], *cache = argument[5];
     keys = strtoull(argument[3], NULL, 10);
     how = argument[4];
     size_t rounds = strtoull(argument[6], NULL, 10);
+    leaves = (unsigned)strtoul(argument[8], NULL, 10);
     seed = strtoull(argument[7], NULL, 10) * 0x9e3779b97f4a7c15ull + 1;
     double *times = calloc(rounds, sizeof(*times)), total = 0;
     struct ds_wt_stats before, after;

@@ -310,7 +310,8 @@ static void run(bool is_written)
     }
     for (uintptr_t i = 0; i < reader_count; i++)
         pthread_create(&threads[count++], NULL, reader, (void *)i);
-    sleep(seconds);
+    for (unsigned i = 0; i < 10 * seconds && !wrong; i++)
+        usleep(100000);
     stop = true;
     for (unsigned i = 0; i < count; i++)
         pthread_join(threads[i], NULL);

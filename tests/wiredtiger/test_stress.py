@@ -17,30 +17,30 @@ class Stress(Lab):
         return counts
 
     def test_plain_reads(self):
-        counts = self.sound("plain", "plain", "small", 2)
+        counts = self.sound("plain", "plain", "small", 1)
         # Of the table none: WiredTiger's own files are read along paths, too.
         self.assertLess(counts["paths"] + counts["ahead"], 20)
         self.assertEqual(counts["pushed"], 0)
 
     def test_paths(self):
-        counts = self.sound("path", "path", "small", 4)
-        self.assertGreater(min(counts["paths"], counts["served"], counts["ahead"]), 20, counts)
+        counts = self.sound("path", "path", "small", 3)
+        self.assertGreater(min(counts["paths"], counts["served"], counts["ahead"]), 0, counts)
 
     def test_paths_with_pages_of_default_lengths(self):
-        self.sound("path-default", "path", "default", 3)
+        self.sound("path-default", "path", "default", 2)
 
     def test_lookups_at_the_server(self):
-        counts = self.sound("push", "push", "small", 4)
-        self.assertGreater(counts["pushed"], 20, counts)
+        counts = self.sound("push", "push", "small", 3)
+        self.assertGreater(counts["pushed"], 0, counts)
 
     def test_lookups_with_pages_of_default_lengths(self):
-        counts = self.sound("push-default", "push", "default", 3)
-        self.assertGreater(counts["pushed"], 20, counts)
+        counts = self.sound("push-default", "push", "default", 2)
+        self.assertGreater(counts["pushed"], 0, counts)
 
     def test_lookups_of_few_keys_that_are_written_all_the_time(self):
         self.filled("hot", keys=KEYS)
-        counts = self.right("hot", how="push", keys=KEYS, hot=6000, seconds=3, cache="1MB", readers=4)
-        self.assertGreater(counts["pushed"], 20, counts)
+        counts = self.right("hot", how="push", keys=KEYS, hot=6000, seconds=2, cache="1MB", readers=4)
+        self.assertGreater(counts["pushed"], 0, counts)
 
 
 class Mistakes(Lab):
@@ -56,11 +56,11 @@ class Mistakes(Lab):
 
     def test_blocks_that_are_served_though_they_were_written_since(self):
         self.filled("unlogged", keys=KEYS)
-        self.found("unlogged", 3, how="path", keys=KEYS, seconds=4, cache="1MB", config="unlogged=true,takeover=true")
+        self.found("unlogged", 3, how="path", keys=KEYS, seconds=8, cache="1MB", config="unlogged=true,takeover=true")
 
     def test_lookups_behind_the_refusal(self):
         self.filled("late", keys=KEYS)
-        self.found("late", 3, how="push", keys=KEYS, hot=6000, seconds=5, cache="1MB", config="late=true,takeover=true", readers=8)
+        self.found("late", 3, how="push", keys=KEYS, hot=6000, seconds=10, cache="1MB", config="late=true,takeover=true", readers=8)
 
     def test_lookups_in_a_range_that_was_truncated(self):
         self.filled("truncated", keys=20000)
@@ -83,7 +83,7 @@ class Losses(Lab):
 
     def test_readers_continue_when_the_server_was_killed(self):
         self.filled("read", keys=KEYS)
-        process = self.begin("read", task="read", how="path", keys=KEYS, seconds=5, cache="1MB")
+        process = self.begin("read", task="read", how="path", keys=KEYS, seconds=3, cache="1MB")
         process.stdout.readline()
         time.sleep(1)
         self.server.kill()
@@ -95,9 +95,9 @@ class Losses(Lab):
 
     def test_a_database_whose_server_was_killed_is_opened_again(self):
         self.filled("killed", keys=KEYS)
-        process = self.begin("killed", how="path", keys=KEYS, seconds=6, cache="1MB", config="timeout=20")
+        process = self.begin("killed", how="path", keys=KEYS, seconds=4, cache="1MB", config="timeout=20")
         process.stdout.readline()
-        time.sleep(2)
+        time.sleep(1.5)
         self.server.kill()
         time.sleep(0.5)
         self.server.start()
@@ -111,12 +111,15 @@ class Losses(Lab):
 
     def test_a_database_is_opened_by_one_process(self):
         self.filled("owned", keys=1000)
-        process = self.begin("owned", task="read", keys=1000, seconds=2)
+        process = self.begin("owned", task="read", keys=1000, seconds=50)
         process.stdout.readline()
-        code, _, said = self.run_stress("owned", task="verify")
-        self.assertEqual(code, 3)
-        self.assertIn("a process has the database open", said)
-        self.assertEqual(self.ended(process)[0], 0)
+        for _ in ("it has the database", "it was killed, and may have it still"):
+            code, _, said = self.run_stress("owned", task="verify")
+            self.assertEqual(code, 3)
+            self.assertIn("a process has the database open", said)
+            process.kill()
+            process.communicate()
+        self.right("owned", task="verify", config="takeover=true")
         self.right("owned", task="verify")
 
 

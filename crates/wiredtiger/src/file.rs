@@ -34,9 +34,10 @@ pub(crate) struct DataFile {
     remote: RwLock<RemoteFile>,
     /// One process has the database: nobody else changes it.
     len_bytes: AtomicU64,
-    /// Something was written that no sync has made durable.
-    unsynced: AtomicBool,
-    /// Something was so when the server was lost.
+    /// Writes, and how many of them a sync has made durable.
+    written: AtomicU64,
+    durable: AtomicU64,
+    /// Some were not durable when the server was lost.
     at_risk: AtomicBool,
     /// The unit of addresses; 0: not known.
     allocation: AtomicU32,
@@ -63,7 +64,8 @@ impl DataFile {
             is_data,
             len_bytes: AtomicU64::new(remote.info().len_bytes),
             remote: RwLock::new(remote),
-            unsynced: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            durable: AtomicU64::new(0),
             at_risk: AtomicBool::new(false),
             allocation: AtomicU32::new(0),
             writes: Writes::default(),
@@ -125,7 +127,7 @@ impl DataFile {
             }
         }
         // A sync that ran meanwhile knows nothing of it.
-        self.unsynced.store(true, Ordering::SeqCst);
+        self.written.fetch_add(1, Ordering::SeqCst);
         self.len_bytes.fetch_max(range.end, Ordering::SeqCst);
         self.writes.note(range);
         add(&STATS.writes, 1);
@@ -135,7 +137,7 @@ impl DataFile {
 
     fn write_part(&self, offset: u64, part: &[u8]) -> Result<(), Failure> {
         let written = self.retried(|remote| {
-            self.unsynced.store(true, Ordering::SeqCst);
+            self.written.fetch_add(1, Ordering::SeqCst);
             Ok(block_on(remote.write_once(offset, part, FileFlags::NONE))?.trailer.returned)
         })?;
         if usize::try_from(written) == Ok(part.len()) {
@@ -147,8 +149,11 @@ impl DataFile {
     pub(crate) fn truncate(&self, len: u64) -> Result<(), Failure> {
         let everything = len..u64::MAX;
         self.writes.note(everything.clone());
-        let outcome = self.retried(|remote| remote.truncate(len));
-        self.unsynced.store(true, Ordering::SeqCst);
+        let outcome = self.retried(|remote| {
+            self.written.fetch_add(1, Ordering::SeqCst);
+            remote.truncate(len)
+        });
+        self.written.fetch_add(1, Ordering::SeqCst);
         if outcome.is_ok() {
             self.len_bytes.store(len, Ordering::SeqCst);
         }
@@ -159,21 +164,14 @@ impl DataFile {
     /// Makes what was written survive power loss. Fails once if the server was lost before it had done so.
     pub(crate) fn sync(&self) -> Result<(), Failure> {
         add(&STATS.syncs, 1);
-        let owed = self.unsynced.swap(false, Ordering::SeqCst);
-        let outcome = self.retried(|remote| {
-            if owed && self.at_risk.load(Ordering::SeqCst) {
-                return Ok(());
-            }
-            remote.sync()
-        });
-        if outcome.is_err() {
-            self.unsynced.fetch_or(owed, Ordering::SeqCst);
-        }
-        outcome?;
+        // Until it has succeeded, all of that is at risk.
+        let written = self.written.load(Ordering::SeqCst);
+        self.retried(|remote| if self.at_risk.load(Ordering::SeqCst) { Ok(()) } else { remote.sync() })?;
         if self.at_risk.swap(false, Ordering::SeqCst) {
             let why = "the server was lost after it was written and before that was durable: some of it may be lost";
             return Err(Failure::new(libc::EIO, &self.name, &why));
         }
+        self.durable.fetch_max(written, Ordering::SeqCst);
         Ok(())
     }
 
@@ -198,8 +196,8 @@ impl DataFile {
         if remote.endpoint(0, 0) != lost.endpoint(0, 0) {
             return Ok(());
         }
-        // What was written so far may not be there; a trip that is under way may bring bytes from before.
-        if self.unsynced.load(Ordering::SeqCst) {
+        // Earlier writes may not be there; a trip that is under way may bring bytes from before.
+        if self.written.load(Ordering::SeqCst) != self.durable.load(Ordering::SeqCst) {
             self.at_risk.store(true, Ordering::SeqCst);
         }
         self.writes.note(0..u64::MAX);

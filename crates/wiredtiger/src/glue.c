@@ -9,7 +9,7 @@
 #include <wiredtiger.h>
 #include <wiredtiger_ext.h>
 
-/* Of the program that loads the library, if it shows it. */
+/* A function of the program that loads the library, if it shows it. */
 extern const char *wiredtiger_version(int *major, int *minor, int *patch) __attribute__((weak));
 
 struct file_system {
@@ -111,7 +111,7 @@ static int file_lock(WT_FILE_HANDLE *handle, WT_SESSION *session, bool lock)
 static int file_read(WT_FILE_HANDLE *handle, WT_SESSION *session, wt_off_t offset, size_t len, void *to)
 {
     int error = dsw_read(FILE_OF(handle), (uint64_t)offset, len, to);
-    /* Of all errors, one that a search returns as it is, and that ends no transaction. */
+    /* This error is one that a search returns as it is, and that ends no transaction. */
     return error == 1 ? WT_PREPARE_CONFLICT : say(((struct file *)handle)->api, session, error);
 }
 

@@ -29,7 +29,7 @@ pub(crate) struct Thread {
     hint: Hint,
     stash: Stash,
     scan: Scan,
-    /// Of the numbers from 0 to 99, one in each lookup: for samples.
+    /// A number from 0 to 99, another one in each lookup: for samples.
     dice: u32,
 }
 
@@ -272,7 +272,8 @@ fn path(file: &DataFile, start: Address, allocation: u32, key: &[u8], ahead: u32
     if ahead == 0 && !slot.tuner.takes_path() {
         return None;
     }
-    let room = slot.path_room.load(Ordering::Relaxed) + ahead * (start.len.max(4096) + 64);
+    // Leaves of WiredTiger's default length are of eight units.
+    let room = slot.path_room.load(Ordering::Relaxed).max(12 * allocation) + ahead * (start.len.max(4096) + 64);
     let found = file.space.functions.path(file, &Find { start, allocation, key, ahead }, room.min(ROOM_MAX) as usize);
     let blocks = counted(found, Some(&STATS.paths))?;
     if ahead == 0 {

@@ -46,7 +46,7 @@ pub(crate) struct Space {
     is_owner: Mutex<bool>,
 }
 
-/// What is decided about reads of a table, whether its file is open or not.
+/// Decisions about reads of a table, whether its file is open or not.
 #[derive(Debug)]
 pub(crate) struct Slot {
     policy: AtomicU8,

@@ -9,7 +9,7 @@ struct Trip {
     file: u64,
     mark: Mark,
     blocks: Blocks,
-    /// Of the blocks, those that may be served.
+    /// The blocks that may be served.
     left: u64,
 }
 
