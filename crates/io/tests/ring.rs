@@ -204,7 +204,7 @@ fn more_completions_at_once_than_the_queues_hold_all_come() {
     // All are in the kernel before the event comes.
     ring.wait(Some(Duration::ZERO)).unwrap();
     assert!(ring.next_completion().is_none() && ring.in_flight() == WATCHES as usize);
-    rustix::io::write(&event, &1_u64.to_ne_bytes()).unwrap();
+    rustix::io::write(&event, &[1; 8]).unwrap();
     let mut done: Vec<_> =
         gather(&mut ring, WATCHES as usize).into_iter().map(|done| (done.token, done.more)).collect();
     done.sort_unstable();
