@@ -7,6 +7,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use common::{Controller, Queue, builder, pattern, start};
+use diskside_io::ring::{Interface, interface};
 use diskside_nvme::wire::{IcReq, Sqe};
 use diskside_server::Running;
 use diskside_server::config::{Size, VolumeSpec};
@@ -73,10 +74,15 @@ fn hosts_that_send_and_do_not_read_are_given_up() {
     }));
     let other = connect(&running, "other");
     let mut queue = other.io_queue(1, 4);
+    // Without io_uring less is read ahead of its use: most of it stays in the sockets.
+    let enough = match interface().unwrap() {
+        Interface::IoUring => 20 << 20,
+        Interface::Posix(_) => 1 << 20,
+    };
     let kept_bytes = || running.handle().stats().reactors[0].input_kept_max_bytes;
     let (began, mut rounds) = (Instant::now(), 0);
     // On a busy machine answers pile up otherwise, and less is kept.
-    while rounds < 3 || kept_bytes() < 20 << 20 {
+    while rounds < 3 || kept_bytes() < enough {
         assert!(began.elapsed() < Duration::from_secs(120), "{} were kept at most", kept_bytes());
         drop(send_and_do_not_read(&running));
         rounds += 1;
