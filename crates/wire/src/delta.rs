@@ -208,7 +208,7 @@ fn next_run(page: &[u8], base: &[u8], at: usize) -> Option<Range<usize>> {
     let start = first_difference(page, base, at)?;
     let mut end = start + 1;
     let mut equal = 0;
-    for index in end..page.len() {
+    for index in start + 1..page.len() {
         if page[index] == base[index] {
             equal += 1;
             if equal > GAP_MAX {
