@@ -127,6 +127,7 @@ fn namespaces_tell_their_size_and_format() {
             blocks,
             block_len,
             atomic_len: block_len,
+            delta_len_max: 0,
             read_only: false,
             deallocate_zeroes: true,
             uuid,

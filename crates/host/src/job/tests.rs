@@ -19,6 +19,7 @@ fn volume(blocks: u64) -> Arc<VolumeState> {
         blocks,
         block_len: BLOCK as u32,
         atomic_len: BLOCK as u32,
+        delta_len_max: 0,
         read_only: false,
         deallocate_zeroes: true,
         uuid: None,
