@@ -53,7 +53,7 @@ impl Pages {
             let writes: Vec<_> = numbers.iter().map(|&number| self.begin(volume, number)).collect();
             let mut is_gone = false;
             for (number, write) in numbers.into_iter().zip(writes) {
-                if write.is_written() {
+                if write.ends_well() {
                     self.known[number as usize] = self.sent[number as usize];
                 } else {
                     is_gone = true;
@@ -103,7 +103,7 @@ enum Begun {
 
 impl Begun {
     /// Waits for its end; false: the server is gone.
-    fn is_written(self) -> bool {
+    fn ends_well(self) -> bool {
         match self {
             Self::Write(write) => block_on(write).status == Status::Success,
             Self::Delta(delta) => match block_on(delta).result {

@@ -277,7 +277,10 @@ fn wait_until_told(volume: &Volume, what: &str) {
 /// not heard of it yet.
 #[test]
 fn another_volume_cannot_have_the_number_that_a_connected_host_knows() {
-    let running = memory_target(1);
+    // Memory has another UUID each time, unless it is given one.
+    let uuid = Some("00112233-4455-6677-8899-aabbccddeeff".to_owned());
+    let data = VolumeSpec { nsid: Some(1), uuid, ..VolumeSpec::new("data", "mem:1MiB").writable() };
+    let running = start(builder().volume(data.clone()));
     let volume = Volume::connect(&url(&running), &options()).unwrap();
     read_now(&volume, 0, 4096);
     running.handle().remove_volume("data").unwrap();
@@ -289,10 +292,7 @@ fn another_volume_cannot_have_the_number_that_a_connected_host_knows() {
     wait_until_told(&volume, "went away");
 
     // The same volume may come back, and is one again for its host.
-    running
-        .handle()
-        .add_volume(&VolumeSpec { nsid: Some(1), ..VolumeSpec::new("data", "mem:1MiB").writable() })
-        .unwrap();
+    running.handle().add_volume(&data).unwrap();
     wait_until_told(&volume, "success");
     write_now(&volume, 0, &[1; 4096]);
 

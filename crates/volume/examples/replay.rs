@@ -68,7 +68,7 @@ fn record(page: usize, count: usize) -> (Vec<u8>, Vec<Vec<u8>>) {
         chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (chance >> 33) as usize % bound
     };
-    let before: Vec<u8> = (0..LEN).map(|at| (at * 31 >> 7) as u8).collect();
+    let before: Vec<u8> = (0..LEN).map(|at| ((at * 31) >> 7) as u8).collect();
     let mut content = before.clone();
     let records = (0..count).map(|_| {
         let at = below(LEN / page) * page;

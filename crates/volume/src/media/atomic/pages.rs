@@ -184,10 +184,10 @@ mod tests {
         pages.insert(&(8192..12288), &[1; 4096]);
         pages.insert(&(0..4096), &[2; 4096]);
         pages.insert(&(8192..12288), &[3; 4096]);
-        assert_eq!(pages.oldest(1), [8192..12288]);
+        assert_eq!(pages.oldest(1), vec![8192..12288; 1]);
         assert_eq!((pages.bytes(), pages.reserve()), (8192, 8192 + 2 * 8192));
         pages.remove_inside(&(100..12288));
-        assert_eq!(pages.oldest(5), [0..4096], "only those that lie inside are removed");
+        assert_eq!(pages.oldest(5), vec![0..4096; 1], "only those that lie inside are removed");
         pages.remove_inside(&(0..1 << 40));
         assert_eq!((pages.bytes(), pages.reserve()), (0, 0));
         assert!(matches!(pages.place(0, 4096), Place::Below(4096)));
