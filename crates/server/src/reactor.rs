@@ -74,7 +74,7 @@ impl Reactor {
             hosts: HashMap::new(),
             tasks: Slab::new(),
             memory_waiters: VecDeque::new(),
-            block_waiters: VecDeque::new(),
+            block_waiters: Steps::default(),
             rate_waiters: Steps::default(),
             rate_at: None,
             yielded: Steps::default(),

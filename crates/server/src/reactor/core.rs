@@ -37,7 +37,7 @@ pub(crate) struct Core {
     pub(super) tasks: Slab<Task>,
     /// Tasks that wait for memory, for a block, and for their next turn.
     pub(super) memory_waiters: VecDeque<usize>,
-    pub(super) block_waiters: VecDeque<usize>,
+    pub(super) block_waiters: Steps,
     pub(super) yielded: Steps,
     /// The part of this turn that traversals took, and connections whose traversals continue in the next.
     pub(super) shares: Shares,
@@ -120,7 +120,7 @@ impl Core {
             Next::Submit(op) => self.submit(key, op),
             Next::Rate(wait) => self.wait_for_rate(key, wait),
             Next::Memory => self.memory_waiters.push_back(key),
-            Next::Block => self.block_waiters.push_back(key),
+            Next::Block => self.block_waiters.push(self.tasks[key].host, key),
             Next::Delay(delay) => {
                 let until = self.now + delay;
                 self.tasks[key].delayed_until = Some(until);

@@ -21,7 +21,7 @@ const WORKERS_OF_VOLUME: usize = 2;
 const WORKERS_OF_REMOTE: usize = 16;
 
 impl Reactor {
-    /// Tasks that wait for a block ask for it again.
+    /// Tasks that wait for a block ask for it again, the hosts in turns.
     pub(super) fn retry_blocks(&mut self) {
         let (seen, core) = (releases(), &mut self.core);
         if core.block_waiters.is_empty() || (seen == core.releases_seen && core.now < core.blocks_asked + BLOCK_ASK) {
@@ -35,7 +35,7 @@ impl Reactor {
                 self.core.releases_seen = seen.wrapping_sub(1);
                 break;
             }
-            if let Some(key) = self.core.block_waiters.pop_front() {
+            if let Some(key) = self.core.block_waiters.pop() {
                 self.resume(key);
             }
         }
