@@ -107,14 +107,14 @@ impl Operation {
             bytes[to..to + got as usize].copy_from_slice(&buffer[from..from + got as usize]);
         }
         self.moved += got;
-        // A device gives fewer bytes than were asked for at the end of the file, or else whole blocks of them.
+        // A device gives fewer bytes than were asked for at the end of the file, or else whole sectors of them.
         let is_short = count < step.len as u64;
-        got > 0 && (!is_short || count.is_multiple_of(BLOCK_LEN))
+        got > 0 && (!is_short || count.is_multiple_of(SECTOR_LEN))
     }
 }
 
-/// The shortest that devices transfer, and pages are.
-const BLOCK_LEN: u64 = 4096;
+/// The shortest that devices transfer.
+const SECTOR_LEN: u64 = 512;
 
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -358,3 +358,26 @@ fn a_kernel_gets_the_errors_of_a_disk() {
     let (sent, trailer) = client.run(&launch(full));
     assert!(trailer.outcome == Outcome::Ok && sent == [1; PAGES * PAGE], "{}", trailer.message);
 }
+
+/// A read that a disk cut short after some sectors of a page was taken for the end of the file, and the kernel got fewer bytes than
+/// there are.
+#[test]
+fn a_read_that_is_cut_short_is_continued() {
+    let memory = Arc::new(MemoryMedium::new((PAGES * PAGE) as u64, false).unwrap());
+    let short = FaultyMedium::new(memory, 512, FaultPlan { short_ppm: 700_000, ..FaultPlan::default() });
+    let short_spec = VolumeSpec { block: 512, ..VolumeSpec::new("short", "faulty").writable() };
+    let running = start(
+        builder().volume(format!("data=mem:{},rw", PAGES * PAGE).parse().unwrap()).medium(short_spec, Arc::new(short)),
+    );
+    let mut client = connected(&running);
+    for _ in 0..20 {
+        let request = FunctionRequest {
+            sources: vec![volume(2)],
+            args: args(1, false),
+            result_len_max: u64::from(WINDOW),
+            ..FunctionRequest::new(FunctionKind::Launch, TALLY)
+        };
+        let (sent, trailer) = client.run(&request);
+        assert!(trailer.outcome == Outcome::Ok && sent == [1; PAGES * PAGE], "{}", trailer.message);
+    }
+}
