@@ -301,6 +301,7 @@ impl Command {
             Self::Io(io) => matches!(
                 io,
                 Io::Write { .. }
+                    | Io::WriteDelta { .. }
                     | Io::WriteZeroes { .. }
                     | Io::DatasetManagement { deallocate: true }
                     | Io::Copy { .. }

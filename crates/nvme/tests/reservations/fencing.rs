@@ -4,17 +4,17 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use diskside_nvme::controller::{Access, Namespace, Operation, Request, State, Visibility};
+use diskside_nvme::controller::{Access, BlockSize, Completion, Namespace, Operation, Request, State, Visibility};
 use diskside_nvme::host::{Data, Submission};
 use diskside_nvme::wire::{AcquireAction, CopySourceEntry, DsmRange, ReleaseAction, ReservationType, Sqe};
 use diskside_nvme::{Nqn, Status};
 use zerocopy::IntoBytes;
 
 use super::support::medium::Fault;
-use super::support::pair::Pair;
+use super::support::pair::{Pair, Target, namespace};
 use super::{
-    A, CONFLICT, NONE, WRITES, acquire, begin, conflicts, ended, host_config, keys, posted, register, release, report,
-    sent, two,
+    A, B, CONFLICT, NONE, WRITES, acquire, begin, conflicts, ended, host_config, keys, posted, register, release,
+    report, sent, two,
 };
 
 const KIND: ReservationType = ReservationType::WriteExclusive;
@@ -94,6 +94,32 @@ fn a_preempt_is_answered_when_the_writes_that_had_begun_are_over() {
         assert_eq!(report(&mut b), (3, 3, vec![A]));
         assert_eq!(conflicts(&mut b), WRITES);
     }
+}
+
+/// A delta writes as a write does: one that had begun came behind the answer to the host that had fenced its host off.
+#[test]
+fn a_preempt_waits_for_deltas_that_had_begun() {
+    let mut target = Target::new();
+    let medium = target.media.add(64 * 512);
+    let volume = Namespace { delta_len_max: 4096, ..namespace(1, medium, 64, BlockSize::B512) };
+    target.subsystem.add_namespace(volume).unwrap();
+    let beside = target.beside();
+    let (mut a, mut b) = (Pair::connect(target, host_config(A)), Pair::connect(beside, host_config(B)));
+    register(&mut a, 1);
+    register(&mut b, 2);
+    came_with(&mut b, Sqe::write_delta(1, 8, 8), &[0; 40]);
+    let delta = polled(&mut b).expect("the medium is asked");
+    let Operation::WriteDelta { record, .. } = delta.operation else { panic!("{delta:?}") };
+    begin(&mut a, Sqe::reservation_acquire(1, AcquireAction::Acquire, KIND), keys(1, 0));
+    wake(&mut b);
+    assert_eq!(ended(&mut a), None, "its delta has begun");
+    let cancel = polled(&mut b).expect("what still waits there stops");
+    assert!(matches!(cancel.operation, Operation::Cancel) && cancel.tag == delta.tag);
+    b.target.memory.remove(record.buffer);
+    let now = b.now;
+    let done = Completion::success();
+    b.io.as_mut().unwrap().1.connection.complete(now, delta.tag, done, &mut b.target.memory);
+    assert_eq!(ended(&mut a), Some(Status::SUCCESS));
 }
 
 /// A host with a rate kept the host that fenced it off waiting for as long as its writes waited for their turn, and then they were carried
