@@ -8,7 +8,7 @@
 //! wait and nothing else. Nobody sleeps here: a caller that cannot have a range asks again later, when [`releases`] have been counted.
 //!
 //! **Turns.** A writer that waits keeps further readers out, or readers that follow each other would keep it out for ever. Readers that
-//! have waited for [`READERS_WAIT_US`] come before all writers, or writers would do the same to them.
+//! have waited for a millisecond come before all writers, or writers would do the same to them.
 
 use std::ops::Range;
 use std::sync::LazyLock;

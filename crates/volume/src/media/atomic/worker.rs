@@ -1,6 +1,6 @@
 //! The thread of an atomic medium: it writes groups of changes to the journal, and then carries them out.
 //!
-//! A delta ends when it is in the journal; its page stays in memory ([`Pages`]) until it is written to its place, a bounded number
+//! A delta ends when it is in the journal; its page stays in memory (see `pages`) until it is written to its place, a bounded number
 //! of pages at a time. Such a write can be torn, too, and its base is gone then; so the whole page goes to the journal first. There
 //! is always room for that: the journal keeps it free for every page.
 
