@@ -364,7 +364,7 @@ fn a_kernel_gets_the_errors_of_a_disk() {
 #[test]
 fn a_read_that_is_cut_short_is_continued() {
     let memory = Arc::new(MemoryMedium::new((PAGES * PAGE) as u64, false).unwrap());
-    let short = FaultyMedium::new(memory, 512, FaultPlan { short_ppm: 700_000, ..FaultPlan::default() });
+    let short = FaultyMedium::new(memory, 512, FaultPlan { short_ppm: 50_000, ..FaultPlan::default() });
     let short_spec = VolumeSpec { block: 512, ..VolumeSpec::new("short", "faulty").writable() };
     let running = start(
         builder().volume(format!("data=mem:{},rw", PAGES * PAGE).parse().unwrap()).medium(short_spec, Arc::new(short)),
