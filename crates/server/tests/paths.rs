@@ -59,6 +59,9 @@ fn a_path_is_a_listener_and_its_state_changes_while_hosts_are_connected() {
     let [a, b] = running.handle().local_addresses() else { panic!("two addresses") };
     assert_eq!(reloaded.paths, [format!("{a} inaccessible"), format!("{b} non-optimized")]);
     assert!(reloaded.waiting.is_empty(), "{:?}", reloaded.waiting);
+    let states =
+        [(a, "inaccessible"), (b, "non-optimized")].map(|(address, state)| (address.to_string(), state.to_owned()));
+    assert_eq!(running.handle().stats().paths, states);
     for ((controller, _), event) in paths.iter_mut().zip(events) {
         let told = controller.admin.wait(event).unwrap().result;
         assert_eq!(told, 2 | 3 << 8 | u64::from(log_page::ANA) << 16);

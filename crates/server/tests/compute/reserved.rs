@@ -127,6 +127,7 @@ fn a_host_that_may_not_write_does_not_by_functions_copies_or_layouts() {
 
     other.queue.write(VOLUME, 0, &[0; 4096]).fails_with(CONFLICT);
     other.queue.flush(VOLUME).fails_with(CONFLICT);
+    assert_eq!(running.handle().stats().reservation_conflicts["data"], 2, "an operator sees them");
     other.copy(volume(SPARE), Some(volume(VOLUME))).fails_with(CONFLICT);
     assert_eq!(other.said().1, NO_WRITES);
     other.copy_from_memory().fails_with(CONFLICT);
