@@ -281,6 +281,23 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
     }
 
+    /// Nothing said that a host had taken a volume from the others, nor that they were kept from it.
+    #[test]
+    fn changes_of_reservations_have_a_few_lines() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("audit.jsonl");
+        let audit = Audit::start(AuditFile::open(Some(&path), None).unwrap(), names()).unwrap();
+        (0..1000).for_each(|_| audit.tell_reservation("nqn.a", "acquire on volume data"));
+        audit.tell_reservation("nqn.b", "conflict on volume data");
+        drop(audit);
+        let lines = lines(&path);
+        assert_eq!(lines.len(), 11, "ten of the first host, and the other's one");
+        // Hosts take turns in it, so the order of two says nothing.
+        let of = |host: &str| lines.iter().find(|line| line["host"] == host).unwrap();
+        assert_eq!((&of("nqn.a")["event"], &of("nqn.a")["principal"]), (&"reservation".into(), &"ann".into()));
+        assert_eq!(of("nqn.b")["reason"], "conflict on volume data");
+    }
+
     /// Those who report do not wait for a disk: a pipe that nobody reads acts as one that hangs.
     #[test]
     fn a_disk_that_hangs_holds_nobody_up_and_what_is_lost_is_counted() {
