@@ -1,10 +1,13 @@
 //! A volume of a real target as a block device with a file system, from making it to taking it away. Needs root.
 
+mod common;
+
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::possible;
 use diskside_attach::{AttachError, Attached, detach, url_of};
 use diskside_host::mounted::{MountedFile, MountedOptions, Way};
 use diskside_host::{ConnectOptions, Url, Volume};
@@ -12,16 +15,6 @@ use diskside_server::config::VolumeSpec;
 use diskside_server::{Running, Target};
 
 const NQN: &str = "nqn.2026-11.org.example:attach";
-
-/// Whether it can be tested here; says so if not.
-fn possible() -> bool {
-    let missing = ["/dev/fuse", "/dev/loop-control"].into_iter().find(|path| !Path::new(path).exists());
-    if !rustix::process::geteuid().is_root() || missing.is_some() {
-        eprintln!("NOT TESTED: attaching needs root, FUSE and loop devices");
-        return false;
-    }
-    true
-}
 
 fn target(volume: VolumeSpec) -> (Running, Volume, String) {
     let builder = Target::builder().nqn(NQN).listen(["127.0.0.1:0".parse().expect("an address")]).volume(volume);

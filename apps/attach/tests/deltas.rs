@@ -1,10 +1,13 @@
 //! Writes through an attached volume whose pages travel as deltas. Needs root.
 
+mod common;
+
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use common::possible;
 use diskside_attach::{AttachError, Attached, DeltaOptions};
 use diskside_host::{ConnectOptions, Url, Volume};
 use diskside_server::config::VolumeSpec;
@@ -13,16 +16,6 @@ use diskside_server::{Running, Target};
 const NQN: &str = "nqn.2026-11.org.example:deltas";
 const LEN: usize = 8 << 20;
 const PAGE: usize = 16 << 10;
-
-/// Whether it can be tested here; says so if not.
-fn possible() -> bool {
-    let missing = ["/dev/fuse", "/dev/loop-control"].into_iter().find(|path| !Path::new(path).exists());
-    if !rustix::process::geteuid().is_root() || missing.is_some() {
-        eprintln!("NOT TESTED: attaching needs root, FUSE and loop devices");
-        return false;
-    }
-    true
-}
 
 fn target(options: &str, image: &Path) -> (Running, Volume, String) {
     let spec: VolumeSpec = format!("data={},rw,size=8MiB{options}", image.display()).parse().expect("a volume");
