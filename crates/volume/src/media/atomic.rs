@@ -250,9 +250,10 @@ impl Shared {
                 return Next::Idle;
             }
         }
+        let len_max = GROUP_DATA_LEN.min(self.journal_len as usize / 2);
         let (mut group, mut data_len): (Vec<Job>, usize) = (Vec::new(), 0);
         while let Some(job) = queue.jobs.front() {
-            let (len, len_max) = self.weight(job);
+            let len = Self::weight(job);
             let clashes = group.iter().any(|other: &Job| {
                 !is_alike(&other.change, &job.change) || overlap(&other.change.range(), &job.change.range())
             });
@@ -265,14 +266,11 @@ impl Shared {
         Next::Group(group)
     }
 
-    /// How much a job takes of its group, and how much all jobs may. Behind a group of deltas the journal keeps room for their pages.
-    fn weight(&self, job: &Job) -> (usize, usize) {
+    /// How much a job takes of its group. Behind a group the journal keeps room for the pages of its deltas.
+    fn weight(job: &Job) -> usize {
         match job.change.kind {
-            ChangeKind::Delta { record_len } => {
-                let len = job.change.len as usize + record_len as usize + 2 * PAGE_LEN;
-                (len, GROUP_DATA_LEN.min(self.journal_len as usize / 2))
-            }
-            _ => (job.data.as_ref().map_or(0, |data| data.len()), GROUP_DATA_LEN),
+            ChangeKind::Delta { record_len } => job.change.len as usize + record_len as usize + 2 * PAGE_LEN,
+            _ => job.data.as_ref().map_or(0, |data| data.len()),
         }
     }
 }
@@ -287,8 +285,9 @@ enum Next {
     End,
 }
 
+/// Whether both can be in one group: zeroes are written in another way.
 fn is_alike(one: &Change, other: &Change) -> bool {
-    std::mem::discriminant(&one.kind) == std::mem::discriminant(&other.kind)
+    matches!(one.kind, ChangeKind::Zero) == matches!(other.kind, ChangeKind::Zero)
 }
 
 fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {

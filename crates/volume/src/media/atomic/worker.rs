@@ -15,8 +15,8 @@ use diskside_io::buffer::Buffer;
 use diskside_wire::delta::{Delta, DeltaMismatch, page_checksum};
 
 use super::disk::{Disk, Part};
-use super::journal::{Change, ChangeKind, PAGE_LEN, encode, group_len};
-use super::{Job, Next, Shared};
+use super::journal::{CHANGES_MAX, Change, ChangeKind, PAGE_LEN, encode, group_len};
+use super::{Job, Next, Shared, overlap};
 use crate::medium::Medium;
 
 /// The most bytes of pages that wait in memory, whatever the journal holds.
@@ -37,10 +37,11 @@ pub(super) struct Worker {
     pub(super) at: u64,
 }
 
-/// A delta that was applied in memory.
-struct Applied {
+/// A write, or a delta that was applied in memory.
+struct Ready {
     job: Job,
-    page: Buffer,
+    /// The page that the delta makes.
+    page: Option<Buffer>,
     is_copy: bool,
 }
 
@@ -100,91 +101,115 @@ impl Worker {
             return group.into_iter().for_each(|job| job.end(Err(Errno::IO)));
         }
         match group[0].change.kind {
-            ChangeKind::Delta { .. } => self.carry_out_deltas(group),
-            ChangeKind::Write | ChangeKind::Zero => self.carry_out_writes(group),
+            ChangeKind::Zero => self.carry_out_zeroes(group),
+            ChangeKind::Delta { .. } | ChangeKind::Write => self.carry_out_data(group),
         }
     }
 
-    fn carry_out_writes(&mut self, group: Vec<Job>) {
-        let data: Vec<_> = group.iter().filter_map(|job| job.data.as_deref()).collect();
+    fn carry_out_zeroes(&mut self, group: Vec<Job>) {
         let changes: Vec<_> = group.iter().map(|job| job.change).collect();
-        // A page of which a part changes is written first: the journal has whole pages then, and parts behind them.
-        let is_inside = |page: &Range<u64>, range: Range<u64>| range.start <= page.start && page.end <= range.end;
         let noted = self
             .write_overlapping(changes.iter().map(Change::range), is_inside)
-            .and_then(|()| self.note(&changes, &data, 0));
+            .and_then(|()| self.make_room(&changes))
+            .and_then(|()| self.append(&changes, &[]));
         if let Err(errno) = noted {
             return self.fail(group, errno);
         }
-        let mut jobs = group;
-        let results = match jobs[0].change.kind {
-            ChangeKind::Zero => {
-                let zero = |job: &Job| self.disk.zero(&*self.inner, job.change.offset, job.change.len);
-                jobs.iter().map(zero).collect()
-            }
-            _ => {
-                let part = |job: &mut Job| Part::new(job.change.offset, job.data.take().expect("a write has data"));
-                let mut parts: Vec<_> = jobs.iter_mut().map(part).collect();
-                self.disk.write(&*self.inner, &mut parts, false)
-            }
-        };
-        self.end(jobs.into_iter().map(|job| (job.change, job)).zip(results));
+        for job in group {
+            let result = self.disk.zero(&*self.inner, job.change.offset, job.change.len);
+            self.placed(&job.change, result);
+            job.end(result);
+        }
     }
 
-    fn carry_out_deltas(&mut self, group: Vec<Job>) {
-        let deltas: Vec<_> = group.iter().map(|job| delta_of(job).range()).collect();
-        let bases: Vec<_> = group.iter().map(|job| delta_of(job).base_range()).collect();
-        let is_exactly = |page: &Range<u64>, range: Range<u64>| *page == range;
-        if let Err(errno) = self.write_overlapping(deltas.into_iter().chain(bases.iter().cloned()), is_exactly) {
-            return self.fail(group, errno);
+    /// Writes and deltas, and pages that have waited long enough: the journal is waited for once.
+    fn carry_out_data(&mut self, group: Vec<Job>) {
+        let ready = match self.ready(group) {
+            Ok(ready) if ready.is_empty() => return,
+            Ok(ready) => ready,
+            Err((group, errno)) => return self.fail(group, errno),
+        };
+        let mut parts = match self.note(&ready) {
+            Ok(riders) => riders,
+            Err(errno) => return self.fail(ready.into_iter().map(|it| it.job).collect(), errno),
+        };
+        let mut changes: Vec<_> = parts.iter().map(write_of).collect();
+        let mut jobs: Vec<_> = parts.iter().map(|_| None).collect();
+        for Ready { mut job, page, is_copy } in ready {
+            match page {
+                // It ends here: its page goes to its place later.
+                Some(page) if !is_copy => {
+                    self.shared.pages.insert(&job.change.range(), &page);
+                    job.end(Ok(()));
+                }
+                page => {
+                    let data = page.or_else(|| job.data.take()).expect("a write has data");
+                    parts.push(Part::new(job.change.offset, data));
+                    changes.push(job.change);
+                    jobs.push(Some(job));
+                }
+            }
         }
-        let contents = self.contents(&bases);
-        let mut applied = Vec::with_capacity(group.len());
-        for (job, content) in group.into_iter().zip(contents) {
+        let results = self.disk.write(&*self.inner, &mut parts, false);
+        for ((change, job), result) in changes.iter().zip(jobs).zip(results) {
+            self.placed(change, result);
+            if let Some(job) = job {
+                job.end(result);
+            }
+        }
+    }
+
+    /// Writes what is ready to the journal as one group, and with it pages that have waited: these are returned.
+    fn note(&mut self, ready: &[Ready]) -> Result<Vec<Part>, Errno> {
+        let mut changes: Vec<_> = ready.iter().map(Ready::change).collect();
+        self.make_room(&changes)?;
+        let riders = self.riders(&changes);
+        changes.extend(riders.iter().map(write_of));
+        let data: Vec<_> =
+            ready.iter().map(Ready::data).chain(riders.iter().filter_map(|part| part.buffer.as_deref())).collect();
+        self.append(&changes, &data)?;
+        Ok(riders)
+    }
+
+    /// A group's jobs that can be carried out: each delta is applied to its base in memory. The others have ended.
+    fn ready(&mut self, group: Vec<Job>) -> Result<Vec<Ready>, (Vec<Job>, Errno)> {
+        // A page of which a part changes is written first: the journal has whole pages then, and parts behind them.
+        let is_delta = |job: &&Job| matches!(job.change.kind, ChangeKind::Delta { .. });
+        let writes: Vec<_> = group.iter().filter(|job| !is_delta(job)).map(|job| job.change.range()).collect();
+        let deltas: Vec<_> = group.iter().filter(is_delta).map(|job| delta_of(job).range()).collect();
+        let bases: Vec<_> = group.iter().filter(is_delta).map(|job| delta_of(job).base_range()).collect();
+        let first = self.write_overlapping(writes.into_iter(), is_inside);
+        let is_exactly = |page: &Range<u64>, range: Range<u64>| *page == range;
+        let ranges = deltas.into_iter().chain(bases.iter().cloned());
+        if let Err(errno) = first.and_then(|()| self.write_overlapping(ranges, is_exactly)) {
+            return Err((group, errno));
+        }
+        let mut contents = self.contents(&bases).into_iter();
+        let mut ready = Vec::with_capacity(group.len());
+        for job in group {
+            if !is_delta(&&job) {
+                ready.push(Ready { job, page: None, is_copy: false });
+                continue;
+            }
+            let content = contents.next().expect("each delta has a base");
             match content.and_then(|mut page| apply(&delta_of(&job), &mut page).map(|changes| (page, changes))) {
                 Err(errno) => job.end(Err(errno)),
                 // It was sent again.
                 Ok((_, false)) => job.end(Ok(())),
                 Ok((page, true)) => {
                     let is_copy = delta_of(&job).is_copy();
-                    applied.push(Applied { job, page, is_copy });
+                    ready.push(Ready { job, page: Some(page), is_copy });
                 }
             }
         }
-        if applied.is_empty() {
-            return;
-        }
-        // When the journal is carried out, a base elsewhere may have changed: the journal gets the page.
-        let changes: Vec<_> = applied.iter().map(Applied::change).collect();
-        let data: Vec<_> = applied.iter().map(Applied::data).collect();
-        let claimed = applied.iter().map(|it| it.page.len() + 2 * PAGE_LEN).sum::<usize>() as u64;
-        if let Err(errno) = self.note(&changes, &data, claimed) {
-            return self.fail(applied.into_iter().map(|it| it.job).collect(), errno);
-        }
-        let (copies, pages): (Vec<_>, Vec<_>) = applied.into_iter().partition(|it| it.is_copy);
-        for Applied { job, page, .. } in pages {
-            self.shared.pages.insert(&job.change.range(), &page);
-            job.end(Ok(()));
-        }
-        let (jobs, mut parts): (Vec<_>, Vec<_>) = copies
-            .into_iter()
-            .map(|Applied { job, page, .. }| {
-                let part = Part::new(job.change.offset, page);
-                ((job.change, job), part)
-            })
-            .unzip();
-        let results = self.disk.write(&*self.inner, &mut parts, false);
-        self.end(jobs.into_iter().zip(results));
+        Ok(ready)
     }
 
-    /// Ends jobs that were carried out in their places.
-    fn end(&mut self, results: impl Iterator<Item = ((Change, Job), Result<(), Errno>)>) {
-        for ((change, job), result) in results {
-            match result {
-                Ok(()) => self.shared.pages.remove_inside(&change.range()),
-                Err(_) => self.shared.fail(std::iter::once(change.range())),
-            }
-            job.end(result);
+    /// A change was carried out in its place, or not as a whole.
+    fn placed(&self, change: &Change, result: Result<(), Errno>) {
+        match result {
+            Ok(()) => self.shared.pages.remove_inside(&change.range()),
+            Err(_) => self.shared.fail(std::iter::once(change.range())),
         }
     }
 
@@ -242,23 +267,12 @@ impl Worker {
     /// Writes pages to their places, `depth` at a time; whole to the journal first, which has room for them.
     pub(super) fn write_pages(&mut self, pages: &[Range<u64>]) -> Result<(), Errno> {
         for some in pages.chunks(self.depth) {
-            let content = |range: &Range<u64>| {
-                let page = self.shared.pages.get(range)?;
-                let mut buffer = Buffer::zeroed(page.len());
-                page.copy_to(&mut buffer);
-                Some(Part::new(range.start, buffer))
-            };
-            let mut parts: Vec<_> = some.iter().filter_map(content).collect();
+            let mut parts = self.parts_of(some);
             if parts.is_empty() {
                 continue;
             }
             let data: Vec<&[u8]> = parts.iter().filter_map(|part| part.buffer.as_deref()).collect();
-            let change = |(data, part): (&&[u8], &Part)| Change {
-                offset: part.offset,
-                len: data.len() as u64,
-                kind: ChangeKind::Write,
-            };
-            let changes: Vec<_> = data.iter().zip(&parts).map(change).collect();
+            let changes: Vec<_> = parts.iter().map(write_of).collect();
             self.append(&changes, &data)?;
             let results = self.disk.write(&*self.inner, &mut parts, false);
             for (change, result) in changes.iter().zip(results) {
@@ -272,14 +286,43 @@ impl Worker {
         Ok(())
     }
 
-    /// Writes a group to the journal, durably. `claimed` bytes behind it are for pages that the group brings to memory.
-    fn note(&mut self, changes: &[Change], data: &[&[u8]], claimed: u64) -> Result<(), Errno> {
-        let data_len = data.iter().map(|data| data.len()).sum();
-        let wanted = group_len(data_len) as u64 + claimed;
+    /// Makes room in the journal for a group, and behind it for the pages that it brings to memory.
+    fn make_room(&mut self, changes: &[Change]) -> Result<(), Errno> {
+        let data_len = changes.iter().map(Change::data_len).sum::<u64>() as usize;
+        let claims = |change: &Change| match change.kind {
+            ChangeKind::Delta { .. } => change.len + 2 * PAGE_LEN as u64,
+            ChangeKind::Write | ChangeKind::Zero => 0,
+        };
+        let wanted = group_len(data_len) as u64 + changes.iter().map(claims).sum::<u64>();
         if self.at + wanted + self.shared.pages.reserve() > self.journal.properties().len_bytes {
             self.empty()?;
         }
-        self.append(changes, data)
+        Ok(())
+    }
+
+    /// The oldest pages, to be written with a group that brings others: the journal is waited for once for both. Twice as many as it
+    /// brings, so that pages never reach the length at which commands wait for them.
+    fn riders(&self, changes: &[Change]) -> Vec<Part> {
+        let brings = changes.iter().filter(|change| matches!(change.kind, ChangeKind::Delta { .. })).count();
+        if brings == 0 || self.shared.pages.bytes() < self.pages_len_max() / 2 {
+            return Vec::new();
+        }
+        let count = (2 * brings).min(self.depth).min(CHANGES_MAX - changes.len());
+        let mut pages = self.shared.pages.oldest(count + changes.len());
+        pages.retain(|page| !changes.iter().any(|change| overlap(page, &change.range())));
+        pages.truncate(count);
+        self.parts_of(&pages)
+    }
+
+    /// Pages in memory, as writes to their places.
+    fn parts_of(&self, pages: &[Range<u64>]) -> Vec<Part> {
+        let part = |range: &Range<u64>| {
+            let page = self.shared.pages.get(range)?;
+            let mut buffer = Buffer::zeroed(page.len());
+            page.copy_to(&mut buffer);
+            Some(Part::new(range.start, buffer))
+        };
+        pages.iter().filter_map(part).collect()
     }
 
     fn append(&mut self, changes: &[Change], data: &[&[u8]]) -> Result<(), Errno> {
@@ -296,15 +339,28 @@ impl Worker {
     }
 }
 
-impl Applied {
+impl Ready {
     fn change(&self) -> Change {
+        // When the journal is carried out, a base elsewhere may have changed: the journal gets the page.
         let kind = if self.is_copy { ChangeKind::Write } else { self.job.change.kind };
         Change { kind, ..self.job.change }
     }
 
     fn data(&self) -> &[u8] {
-        if self.is_copy { &self.page } else { self.job.data.as_deref().unwrap_or_default() }
+        match &self.page {
+            Some(page) if self.is_copy => page,
+            _ => self.job.data.as_deref().unwrap_or_default(),
+        }
     }
+}
+
+fn write_of(part: &Part) -> Change {
+    let len = part.buffer.as_ref().map_or(0, |buffer| buffer.len()) as u64;
+    Change { offset: part.offset, len, kind: ChangeKind::Write }
+}
+
+fn is_inside(page: &Range<u64>, range: Range<u64>) -> bool {
+    range.start <= page.start && page.end <= range.end
 }
 
 fn delta_of(job: &Job) -> Delta<'_> {
