@@ -101,8 +101,7 @@ impl Bases {
     pub(crate) fn begin_write(&mut self, offset: u64, data: &[u8]) -> (Ticket, Vec<Piece>) {
         let range = offset..offset + data.len() as u64;
         let mut pieces: Vec<Piece> = Vec::new();
-        for start in (0..data.len()).step_by(self.page_len) {
-            let part = start..data.len().min(start + self.page_len);
+        for part in self.pages(offset, data.len()) {
             match (self.plan(offset, data, part), pieces.last_mut()) {
                 (Piece::Full(next), Some(Piece::Full(range))) => range.end = next.end,
                 (piece, _) => pieces.push(piece),
@@ -114,7 +113,6 @@ impl Bases {
             busy.changed = true;
             busy.users += 1;
             busy.writers += 1;
-            self.known.remove(&block);
         }
         (Ticket { range, epoch: self.epoch }, pieces)
     }
@@ -132,16 +130,22 @@ impl Bases {
                 self.busy.remove(&block);
             }
             all_sure &= is_sure;
+            // It was known until now, with its place among the used ones: a new block is the first to be dropped.
             if let Some(data) = written.filter(|_| is_sure && whole.contains(&block)) {
                 self.learn(block, data, ticket.range.start);
+            } else {
+                self.known.remove(&block);
             }
         }
         if let Some(data) = written.filter(|_| all_sure) {
-            for (index, page) in data.chunks_exact(self.page_len).enumerate() {
+            for part in self.pages(ticket.range.start, data.len()) {
+                let (page, offset) = (&data[part.clone()], ticket.range.start + part.start as u64);
+                if page.len() < self.page_len {
+                    continue;
+                }
                 if self.recent.len() == RECENT_MAX {
                     self.recent.pop_front();
                 }
-                let offset = ticket.range.start + (index * self.page_len) as u64;
                 self.recent.push_back(Recent { checksum: page_checksum(page), offset, len: page.len() });
             }
         }
@@ -158,6 +162,19 @@ impl Bases {
                 self.known.remove(&block);
             }
         }
+    }
+
+    /// A write of so many bytes: as it is if it may be one page, wherever that is; else cut where pages of the volume begin. So no page
+    /// is in two commands that is in one write.
+    fn pages(&self, offset: u64, len: usize) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (page_len, mut start) = (self.page_len, 0);
+        std::iter::from_fn(move || {
+            let is_one = len <= page_len;
+            let into_page = if is_one { 0 } else { ((offset + start as u64) % page_len as u64) as usize };
+            let part = start..len.min(start + page_len - into_page);
+            start = part.end;
+            (!part.is_empty()).then_some(part)
+        })
     }
 
     fn plan(&mut self, offset: u64, data: &[u8], part: Range<usize>) -> Piece {

@@ -148,7 +148,9 @@ impl Deltas {
             let [pieces, bytes, sent] = [&counter.pieces, &counter.bytes, &counter.sent].map(get);
             let _ = writeln!(text, "{kind}_writes {pieces}\n{kind}_bytes {bytes}\n{kind}_sent_bytes {sent}");
         }
-        let saved: u64 = kinds.iter().map(|(_, counter)| get(&counter.bytes).saturating_sub(get(&counter.sent))).sum();
+        // A refused delta is a delta and a full write.
+        let sum = |of: fn(&Counter) -> &AtomicU64| kinds.iter().map(|(_, counter)| get(of(counter))).sum::<u64>();
+        let saved = sum(|counter| &counter.bytes).saturating_sub(sum(|counter| &counter.sent));
         let refused = get(&self.refused);
         let _ = writeln!(text, "refused {refused}\nsaved_bytes {saved}\ncached_bytes {cached}\ncache_bytes {most}");
         text
@@ -206,7 +208,7 @@ enum Sent {
 }
 
 impl Piece {
-    fn range(&self) -> Range<usize> {
+    pub(crate) fn range(&self) -> Range<usize> {
         match self {
             Self::Full(range) | Self::Delta { range, .. } | Self::Copy { range, .. } => range.clone(),
         }

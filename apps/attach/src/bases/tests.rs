@@ -49,6 +49,27 @@ fn long_writes_are_cut_at_pages_and_unknown_pages_stay_together() {
     );
 }
 
+/// Writes were cut at multiples of a page from where they began. A page in the middle of one that began elsewhere was in two commands,
+/// so that it was torn when the target was killed between them.
+#[test]
+fn a_write_that_begins_inside_a_page_is_cut_where_the_next_page_begins() {
+    let mut bases = Bases::new(1 << 20, PAGE);
+    let _ = written(&mut bases, 0, &[page(1), page(2), page(3)].concat());
+    let mut data = [&page(1)[12288..], &page(2), &page(3)[..4096]].concat();
+    for at in [5, 4096 + 17, 4096 + 12288, 4096 + 16384] {
+        data[at] ^= 0xff;
+    }
+    let pieces = written(&mut bases, 12288, &data);
+    let ranges: Vec<_> = pieces.iter().map(Piece::range).collect();
+    assert_eq!(ranges, [0..4096, 4096..20480, 20480..24576]);
+    assert!(pieces.iter().all(|piece| matches!(piece, Piece::Delta { .. })), "{pieces:?}");
+    // A copy is a page of the volume, too.
+    let _ = written(&mut bases, 65536, &page(9));
+    let pieces = written(&mut bases, (1 << 20) - 512, &[&[0; 512][..], &page(9)].concat());
+    let [_, Piece::Copy { record, .. }] = &pieces[..] else { panic!("{pieces:?}") };
+    assert_eq!(Delta::parse(record).expect("a record").offset, 1 << 20);
+}
+
 #[test]
 fn a_page_written_elsewhere_before_is_a_copy() {
     let mut bases = Bases::new(4 << 20, PAGE);
@@ -110,4 +131,25 @@ fn memory_is_bounded_and_crooked_writes_travel_as_they_are() {
     let mut other = page(1);
     other[9999] ^= 1;
     assert_eq!(written(&mut bases, 0, &other), [Piece::Full(0..PAGE)], "a part of its base is not known any more");
+}
+
+/// A block that was written lost its place in the cache, and came back as a new one, which is dropped first. Once the cache had been full,
+/// pages that a database wrote again and again hardly travelled as deltas.
+#[test]
+fn pages_that_are_written_again_and_again_stay_known_in_a_full_cache() {
+    let mut bases = Bases::new(4 << 20, PAGE);
+    for at in 0..400_u64 {
+        let _ = written(&mut bases, at * PAGE as u64, &page(at as u8));
+    }
+    let mut deltas = 0;
+    for pass in 0..5_u8 {
+        deltas = 0;
+        for at in 1000..1060_u64 {
+            let mut data = page(at as u8);
+            data[..8].copy_from_slice(&at.to_le_bytes());
+            data[77] = pass;
+            deltas += usize::from(matches!(&written(&mut bases, at * PAGE as u64, &data)[..], [Piece::Delta { .. }]));
+        }
+    }
+    assert_eq!(deltas, 60, "of 60 pages in the last pass, in a cache for 256");
 }
