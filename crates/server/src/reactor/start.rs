@@ -325,7 +325,7 @@ fn count(counters: &Arc<IoCounters>, task: &Task, ended: &Ended) {
     number.add(1);
     if ended.failed.is_some() {
         counters.errors.add(1);
-    } else if let Some(bytes) = bytes {
+    } else if let Some(bytes) = bytes.filter(|_| !ended.refused) {
         bytes.add(task.len_bytes);
     }
 }

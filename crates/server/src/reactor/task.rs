@@ -194,6 +194,8 @@ pub(crate) struct Ended {
     pub(crate) completion: Completion,
     /// What the medium failed it with.
     pub(crate) failed: Option<Errno>,
+    /// It was not carried out for what it says itself: a delta of another base.
+    pub(crate) refused: bool,
 }
 
 /// What a task works with.
@@ -547,7 +549,9 @@ impl Task {
             Err(errno) => Completion::failed(self.status_of(errno)),
         };
         self.let_go(bench);
-        ended(completion, result.err())
+        let refused = self.is_delta() && matches!(result, Err(Errno::STALE | Errno::BADMSG | Errno::INVAL));
+        let failed = result.err().filter(|_| !refused);
+        Next::End(Ended { completion, failed, refused })
     }
 
     /// Whether a Compare found other bytes than the host's.
@@ -579,7 +583,7 @@ fn broken(action: &Action) -> Errno {
 }
 
 fn ended(completion: Completion, failed: Option<Errno>) -> Next {
-    Next::End(Ended { completion, failed })
+    Next::End(Ended { completion, failed, refused: false })
 }
 
 fn ended_with(id: BufferId, len: usize) -> Next {
