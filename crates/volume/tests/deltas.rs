@@ -1,16 +1,19 @@
 //! Deltas over disks that lose power at any byte, and over real files: a page is made of its base or not changed at all.
 
+mod files;
 mod power;
 
 use std::sync::Arc;
 
+use crc_fast::{CrcAlgorithm, checksum};
 use diskside_io::Errno;
 use diskside_io::request::block_on;
 use diskside_volume::blocking::{self, moved_elsewhere};
-use diskside_volume::media::{self, AtomicMedium};
+use diskside_volume::media::{self, AtomicMedium, AtomicOptions};
 use diskside_volume::medium::{Access, Action, Medium};
 use diskside_volume::{Volume, VolumeSpec};
 use diskside_wire::delta::{Delta, encode_delta};
+use files::Files;
 use power::{Disk, Power, SECTOR, begin};
 
 const PAGE: usize = 16 << 10;
@@ -62,7 +65,9 @@ fn round(seed: u64, (volume, journal): (Vec<u8>, Vec<u8>), known: &mut [u64], ne
     let disks = [Disk::new(&power, volume), Disk::new(&power, journal)];
     let [volume, journal] = disks.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Medium>);
     let mut attempted: Vec<u64> = known.to_vec();
-    if let Ok(medium) = AtomicMedium::with_depth(volume, journal, PAGE as u32, 3) {
+    if let Ok(medium) =
+        AtomicMedium::new(volume, journal, &AtomicOptions { delta_depth: 3, ..AtomicOptions::new(PAGE as u32) })
+    {
         'running: loop {
             let mut under_way = Vec::new();
             let chance = power.state.lock().unwrap().next();
@@ -110,14 +115,15 @@ fn round(seed: u64, (volume, journal): (Vec<u8>, Vec<u8>), known: &mut [u64], ne
     let power = Power::new(seed % 200, seed);
     let again = [Disk::new(&power, volume), Disk::new(&power, journal)];
     let [its_volume, its_journal] = again.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Medium>);
-    drop(AtomicMedium::new(its_volume, its_journal, PAGE as u32));
+    drop(AtomicMedium::new(its_volume, its_journal, &AtomicOptions::new(PAGE as u32)));
     let [volume, journal] = again.map(|disk| disk.after_power_loss());
     let disks = {
         let power = Power::new(u64::MAX, 0);
         [Disk::new(&power, volume), Disk::new(&power, journal)]
     };
     let [its_volume, its_journal] = disks.each_ref().map(|disk| Arc::clone(disk) as Arc<dyn Medium>);
-    let medium = AtomicMedium::new(its_volume, its_journal, PAGE as u32).expect("it can be opened");
+    let medium =
+        AtomicMedium::new(its_volume, its_journal, &AtomicOptions::new(PAGE as u32)).expect("it can be opened");
     for number in 0..PAGES {
         let found = read(&medium, number * PAGE as u64, PAGE).expect("power is there");
         let version = version_of(&found);
@@ -265,25 +271,31 @@ fn a_journal_with_deltas_is_carried_out_and_begins_as_no_older_one_does() {
     end(&*medium, &Access::Write { offset: 3 * PAGE as u64, data: &data, durable: false }).unwrap();
     assert_eq!(delta(&*medium, &record(3, 2, (3, 1)).unwrap()), Ok(PAGE as u64));
     // As after a kill: both files as they are now. The page may be in its place, or not.
-    let killed = [&path, &journal].map(|file| std::fs::read(file).unwrap());
-    assert_eq!(&killed[1][..8], b"DSKATOM2");
+    let mut killed = Files::now([&path, &journal]);
+    assert_eq!(&killed.bytes(1)[..8], b"DSKATOM3");
     drop(medium);
-    std::fs::write(&path, &killed[0]).unwrap();
-    std::fs::write(&journal, &killed[1]).unwrap();
+    killed.put_back();
     drop(open(&text));
     assert!(std::fs::read(&path).unwrap()[3 * PAGE..4 * PAGE] == page(3, 2));
     // A volume that is not the journal's: the base of the delta is not there, and no whole page comes later.
-    std::fs::write(&journal, without_writes(&killed[1])).unwrap();
-    std::fs::write(&path, vec![5; 1 << 20]).unwrap();
+    without_first_group(killed.bytes(1));
+    killed.bytes(0).fill(5);
+    killed.put_back();
     let told = media::open(&text.parse::<VolumeSpec>().unwrap()).expect_err("it is refused").to_string();
-    assert!(told.contains("Stale"), "{told}");
+    assert!(
+        told.ends_with("was written for another volume: the base of the page at byte 49152 is not there"),
+        "{told}"
+    );
 }
 
 /// The journal from its second group on: without the page that the delta's base was written with.
-fn without_writes(journal: &[u8]) -> Vec<u8> {
-    let second = 4096 + PAGE;
-    assert_eq!(&journal[second..second + 8], b"DSKATOM2");
-    let mut rest = journal[second..second + 8192].to_vec();
-    rest.resize(journal.len(), 0);
-    rest
+fn without_first_group(journal: &mut [u8]) {
+    let (first, second) = (4096, 4096 + 4096 + PAGE);
+    assert_eq!((&journal[first..first + 8], &journal[second..second + 8]), (&b"DSKATOM2"[..], &b"DSKATOM2"[..]));
+    journal.copy_within(second..second + 8192, first);
+    journal[first + 8192..].fill(0);
+    // The start names the sequence number of the first group.
+    journal.copy_within(first + 16..first + 24, 16);
+    let sum = checksum(CrcAlgorithm::Crc32Iscsi, &journal[..24]) as u32;
+    journal[24..28].copy_from_slice(&sum.to_le_bytes());
 }

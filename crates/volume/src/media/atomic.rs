@@ -9,6 +9,7 @@
 
 mod disk;
 mod journal;
+mod mark;
 mod pages;
 mod replay;
 mod worker;
@@ -17,9 +18,10 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -29,7 +31,8 @@ use diskside_io::buffer::Buffer;
 use diskside_io::request::{Outcome, Promise, Status, promise};
 use diskside_wire::delta::Delta;
 
-use self::journal::{CHANGES_MAX, Change, ChangeKind, Header, MAGIC, PAGE_LEN, is_start};
+use self::journal::{CHANGES_MAX, Change, ChangeKind, Header, PAGE_LEN, START_MAGIC, Start, is_start};
+pub(super) use self::mark::{ATTRIBUTE, Mark};
 use self::pages::{Pages, Place};
 use self::worker::Worker;
 use crate::medium::{Access, Action, Medium, Properties, Step};
@@ -38,6 +41,8 @@ use crate::medium::{Access, Action, Medium, Properties, Step};
 pub(super) const JOURNAL_LEN: u64 = 32 << 20;
 /// The shortest: there is room for any group.
 pub(super) const JOURNAL_LEN_MIN: u64 = 4 << 20;
+/// The most of a journal that is used: what waits there is carried out before a volume can be opened.
+const JOURNAL_LEN_MAX: u64 = 256 << 20;
 /// The longest promise: longer writes end here.
 pub const ATOMIC_LEN_MAX: u64 = 64 << 10;
 /// The shortest.
@@ -62,12 +67,34 @@ pub struct AtomicMedium {
     properties: Properties,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// The file that is marked as long as the journal may have what it lacks.
+    marked: Option<Arc<OwnedFd>>,
+}
+
+/// How a medium is made atomic.
+#[derive(Clone, Debug)]
+pub struct AtomicOptions {
+    /// What messages call the volume.
+    pub name: String,
+    /// Writes of up to so many bytes are whole or not there.
+    pub atomic_len: u32,
+    /// Pages that are read for deltas, or written to their places, at a time.
+    pub delta_depth: u32,
+}
+
+impl AtomicOptions {
+    /// Writes of up to so many bytes.
+    pub fn new(atomic_len: u32) -> Self {
+        Self { name: String::new(), atomic_len, delta_depth: DELTA_DEPTH }
+    }
 }
 
 #[derive(Debug, Default)]
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
+    /// What messages call the volume.
+    name: String,
     /// A write failed that the journal has, or it could not be written: no more are taken.
     failed: AtomicBool,
     /// Ranges that may be half written since. They are whole again when the volume is opened again.
@@ -76,6 +103,10 @@ struct Shared {
     pages: Pages,
     /// The room of the journal.
     journal_len: u64,
+    /// The identifier of the journal, once it is open.
+    id: AtomicU64,
+    /// The journal has nothing that the volume lacks, and will not.
+    is_empty: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -93,24 +124,14 @@ struct Job {
 }
 
 impl AtomicMedium {
-    /// `inner`, of which writes of up to `atomic_len` bytes are whole or not there. Carries out first what `journal` has and
-    /// `inner` may not.
-    pub fn new(inner: Arc<dyn Medium>, journal: Arc<dyn Medium>, atomic_len: u32) -> io::Result<Self> {
-        Self::with_depth(inner, journal, atomic_len, DELTA_DEPTH)
-    }
-
-    /// The same; `delta_depth` pages are read for deltas, or written to their places, at a time.
-    pub fn with_depth(
-        inner: Arc<dyn Medium>,
-        journal: Arc<dyn Medium>,
-        atomic_len: u32,
-        delta_depth: u32,
-    ) -> io::Result<Self> {
-        let journal_len = journal.properties().len_bytes;
-        let shared = Arc::new(Shared { journal_len, ..Shared::default() });
+    /// `inner`, with a journal. Carries out first what `journal` has and `inner` may not.
+    pub fn new(inner: Arc<dyn Medium>, journal: Arc<dyn Medium>, options: &AtomicOptions) -> io::Result<Self> {
+        let journal_len = journal.properties().len_bytes.min(JOURNAL_LEN_MAX);
+        let shared = Arc::new(Shared { name: options.name.clone(), journal_len, ..Shared::default() });
+        let atomic_len = options.atomic_len;
         let properties =
             Properties { volatile_write_cache: false, atomic_len, delta_len: atomic_len, ..inner.properties().clone() };
-        let depth = delta_depth.clamp(1, DELTA_DEPTH_MAX) as usize;
+        let depth = options.delta_depth.clamp(1, DELTA_DEPTH_MAX) as usize;
         let (told, hears) = mpsc::sync_channel(1);
         let worker = (Arc::clone(&inner), Arc::clone(&shared));
         let thread = std::thread::Builder::new().name("atomic".into()).spawn(move || {
@@ -124,7 +145,15 @@ impl AtomicMedium {
             }
         })?;
         hears.recv().unwrap_or_else(|_| Err(io::Error::other("the thread of the journal ended")))?;
-        Ok(Self { inner, properties, shared, thread: Some(thread) })
+        Ok(Self { inner, properties, shared, thread: Some(thread), marked: None })
+    }
+
+    /// Marks the file of the volume as one whose journal is at `path`, until the medium is closed in order.
+    pub(super) fn mark(&mut self, file: &Arc<OwnedFd>, path: &Path) -> Result<(), Errno> {
+        let mark = Mark { id: self.shared.id.load(Ordering::Acquire), journal: path.to_owned() };
+        mark.put(file)?;
+        self.marked = Some(Arc::clone(file));
+        Ok(())
     }
 
     fn enqueue(&self, change: Change, data: Option<Buffer>) -> Action {
@@ -157,6 +186,10 @@ impl Drop for AtomicMedium {
         if let Some(thread) = self.thread.take() {
             // A panic of it was reported where it happened.
             let _ = thread.join();
+        }
+        if let Some(file) = self.marked.take().filter(|_| self.shared.is_empty.load(Ordering::Acquire)) {
+            // One that stays, since this process has become another user, costs a look at the journal.
+            let _ = Mark::remove(file);
         }
     }
 }
@@ -192,11 +225,10 @@ impl Medium for AtomicMedium {
             // What has ended is durable.
             Access::Flush if self.shared.failed.load(Ordering::Acquire) => Action::Failed(Errno::IO).into(),
             Access::Flush => Action::Done(0).into(),
-            Access::Read { offset, len } if self.shared.is_broken(&(offset..offset + len as u64)) => {
-                Action::Failed(Errno::IO).into()
-            }
             Access::Read { offset, len } => match self.shared.pages.place(offset, len as u64) {
+                // Whole, whatever became of its place.
                 Place::Here(bytes) => Action::Bytes(bytes).into(),
+                Place::Below(len) if self.shared.is_broken(&(offset..offset + len)) => Action::Failed(Errno::IO).into(),
                 Place::Below(len) => self.inner.start(&Access::Read { offset, len: len as usize }),
             },
         }
@@ -228,7 +260,8 @@ impl Shared {
         self.broken.lock().unwrap_or_else(PoisonError::into_inner).extend(broken);
         if !self.failed.swap(true, Ordering::AcqRel) {
             tracing::error!(
-                "a write to a journal, or from it, failed; no more writes until the volume is opened again"
+                volume = %self.name,
+                "a write to the journal, or from it, failed: no more writes until the volume is opened again"
             );
         }
     }
@@ -302,24 +335,57 @@ impl Job {
     }
 }
 
-/// Whether it begins as a journal does: with a group, or with zeroes.
-pub(super) fn may_be_journal(path: &Path) -> io::Result<bool> {
-    let mut start = [0; MAGIC.len()];
-    File::open(path)?.read_exact_at(&mut start, 0)?;
-    Ok(is_start(&start) || start == [0; MAGIC.len()])
+/// What a file or device is, as a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// None: it has other bytes.
+    Other,
+    /// It could be made one: all zeroes.
+    New,
+    /// One of this identifier, if it has one. `pending`: it has writes that its volume may not have.
+    Journal { id: Option<u64>, pending: bool },
 }
 
-/// Whether the file is a journal with writes that its volume may not have.
-pub(super) fn has_pending(path: &Path) -> io::Result<bool> {
-    let file = match File::open(path) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
-    let mut page = [0; PAGE_LEN];
-    match file.read_exact_at(&mut page, 0) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
-        Ok(()) => Ok(Header::parse(&page).is_some()),
+impl Kind {
+    /// Looks at the file or device.
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        let read_page = |at: u64| {
+            let mut page = vec![0; PAGE_LEN];
+            match file.read_exact_at(&mut page, at) {
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+                result => result.map(|()| Some(page)),
+            }
+        };
+        let Some(first) = read_page(0)? else { return Ok(if is_zero(&file)? { Self::New } else { Self::Other }) };
+        if let Some(Start { id, sequence }) = Start::parse(&first) {
+            let group = read_page(PAGE_LEN as u64)?.and_then(|page| Header::parse(&page));
+            let pending = group.is_some_and(|group| (group.id, group.sequence) == (id, sequence));
+            return Ok(Self::Journal { id: Some(id), pending });
+        }
+        if first.starts_with(&START_MAGIC) {
+            // Damaged: opening it says so.
+            return Ok(Self::Journal { id: None, pending: true });
+        }
+        if is_start(&first[..8]) {
+            return Ok(Self::Journal { id: None, pending: Header::parse(&first).is_some() });
+        }
+        Ok(if is_zero(&file)? { Self::New } else { Self::Other })
     }
+}
+
+/// Whether there is nothing but zeroes where a journal would be. A file system, too, may begin with some.
+fn is_zero(file: &File) -> io::Result<bool> {
+    let (mut part, mut at) = (vec![0; 1 << 20], 0);
+    while at < JOURNAL_LEN_MAX {
+        let read = file.read_at(&mut part, at)?;
+        if read == 0 {
+            break;
+        }
+        if part[..read].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += read as u64;
+    }
+    Ok(true)
 }

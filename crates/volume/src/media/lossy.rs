@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use diskside_io::Errno;
 use diskside_io::buffer::{Hugepages, SharedMemory};
@@ -19,6 +20,7 @@ use crate::medium::{Access, Action, Medium, Properties, Step};
 /// wrote. It works on its file at once instead of through a ring, and keeps all unflushed blocks in memory.
 #[derive(Debug)]
 pub struct LossyMedium {
+    of: Arc<OwnedFd>,
     file: File,
     block_bytes: usize,
     properties: Properties,
@@ -38,11 +40,17 @@ impl LossyMedium {
         let options = OpenOptions { buffered: true, ..options.clone() };
         let medium = FileMedium::open(path, &options)?;
         Ok(Self {
+            of: Arc::clone(medium.file()),
             file: medium.file().try_clone()?.into(),
             block_bytes: options.block_bytes as usize,
             properties: medium.properties().clone(),
             state: Mutex::default(),
         })
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &Arc<OwnedFd> {
+        &self.of
     }
 
     /// Loses what was not flushed, and fails every access from now on. The file holds what survived; open it again.

@@ -1,8 +1,10 @@
 //! The journal of an atomic medium, as bytes: groups of changes, each of which is there as a whole or not at all.
 //!
-//! A group is a header of a page, and the data of its writes one after another. A reader takes groups from the start of the
-//! journal as long as their sequence numbers follow each other, they have the identifier of the first one, and both
-//! checksums are right. So bytes that are left of earlier rounds end the list, and so does a group that was being written.
+//! The first page is the *start*: the journal's identifier, and the sequence number of the first group, which lies behind it. A group
+//! is a header of a page, and the data of its writes one after another. A reader takes groups one after another as long as they have
+//! the identifier and the sequence number that is next, and both checksums are right. So bytes that are left of earlier rounds end the
+//! list, and so does a group that was being written. A group is begun when the one before it is durable: one that ends the list and
+//! has a later one behind it is damaged.
 
 use std::ops::Range;
 
@@ -14,6 +16,10 @@ pub(super) const PAGE_LEN: usize = 4096;
 /// The most changes of a group.
 pub(super) const CHANGES_MAX: usize = (PAGE_LEN - HEAD_LEN) / CHANGE_LEN;
 
+/// The first bytes of the start, which all lie in one sector. A target that does not know it takes it for no journal, and refuses it.
+pub(super) const START_MAGIC: [u8; 8] = *b"DSKATOM3";
+const START_LEN: usize = 28;
+
 /// The first bytes of a group. They lie in one sector, so they are whole, too. A target that knows no deltas must not take the
 /// journal for an empty one, and refuses it.
 pub(super) const MAGIC: [u8; 8] = *b"DSKATOM2";
@@ -22,6 +28,37 @@ pub(super) const MAGIC_1: [u8; 8] = *b"DSKATOM1";
 const HEAD_LEN: usize = 40;
 const CHANGE_LEN: usize = 24;
 const CHECKSUM_AT: usize = 36;
+
+/// The first page of a journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Start {
+    /// Tells this journal from all others.
+    pub(super) id: u64,
+    /// That of the first group of this round.
+    pub(super) sequence: u64,
+}
+
+impl Start {
+    /// The start in `page`, if a whole one is there.
+    pub(super) fn parse(page: &[u8]) -> Option<Self> {
+        let (bytes, sum) = page.get(..START_LEN)?.split_at(START_LEN - 4);
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let is_whole =
+            bytes[..8] == START_MAGIC && (checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32).to_le_bytes() == sum;
+        is_whole.then(|| Self { id: number(8), sequence: number(16) })
+    }
+
+    /// The page.
+    pub(super) fn encode(self) -> Buffer {
+        let mut page = Buffer::zeroed(PAGE_LEN);
+        page[..8].copy_from_slice(&START_MAGIC);
+        page[8..16].copy_from_slice(&self.id.to_le_bytes());
+        page[16..24].copy_from_slice(&self.sequence.to_le_bytes());
+        let sum = checksum(CrcAlgorithm::Crc32Iscsi, &page[..START_LEN - 4]) as u32;
+        page[START_LEN - 4..START_LEN].copy_from_slice(&sum.to_le_bytes());
+        page
+    }
+}
 
 /// A change of the volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +97,7 @@ pub(super) enum ChangeKind {
 /// The header of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Header {
-    /// Tells groups of one opening of the volume from those of another.
+    /// The journal's.
     pub(super) id: u64,
     /// One more than that of the group before it.
     pub(super) sequence: u64,
@@ -185,6 +222,18 @@ mod tests {
         assert_eq!(header.changes[2].kind, ChangeKind::Delta { record_len: 60 });
         assert_eq!(header.data_len, 512 + 60);
         assert!(header.matches(&group[PAGE_LEN..PAGE_LEN + header.data_len]));
+    }
+
+    #[test]
+    fn a_start_is_read_as_it_was_written_and_no_byte_of_it_can_be_another_one() {
+        let start = Start { id: 1 << 63 | 5, sequence: 77 };
+        let page = start.encode();
+        assert_eq!(Start::parse(&page), Some(start));
+        for at in 0..START_LEN {
+            let mut damaged = Buffer::copy_of(&page);
+            damaged[at] ^= 1;
+            assert_eq!(Start::parse(&damaged), None, "byte {at}");
+        }
     }
 
     #[test]

@@ -12,12 +12,17 @@ use diskside_io::buffer::{Hugepages, SharedMemory, SharedSlice};
 
 use super::journal::PAGE_LEN;
 
+/// Memory of a page beside its content, as measured with pages of 512 bytes.
+const PAGE_OVERHEAD_LEN: u64 = 3 << 10;
+
 /// Pages by their offset.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
     map: RwLock<Map>,
     /// Their length together: reads look at it before they take the lock.
     bytes: AtomicU64,
+    /// The memory that they take.
+    memory: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -46,6 +51,11 @@ impl Pages {
     /// The length of all pages together.
     pub(super) fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Acquire)
+    }
+
+    /// The memory that they take, about: short pages take more than their length.
+    pub(super) fn memory(&self) -> u64 {
+        self.memory.load(Ordering::Acquire)
     }
 
     /// Bytes of the journal that hold all pages, even if each is in a group of its own.
@@ -99,6 +109,7 @@ impl Pages {
         map.order.insert(order, range.start);
         map.pages.insert(range.start, Page { content, order });
         self.bytes.fetch_add(range.end - range.start, Ordering::Release);
+        self.memory.fetch_add(memory_of(range), Ordering::Release);
     }
 
     /// Removes the pages that lie inside the range: it has other content now, or the pages are in their places.
@@ -114,6 +125,7 @@ impl Pages {
                 map.order.remove(&order);
             }
             self.bytes.fetch_sub(page.end - page.start, Ordering::Release);
+            self.memory.fetch_sub(memory_of(&page), Ordering::Release);
         }
     }
 
@@ -142,6 +154,11 @@ impl Map {
         let first = self.first(range.clone()).map_or(range.end, |(start, _)| start);
         self.pages.range(first..range.end.max(first)).map(|(start, page)| range_of(*start, page))
     }
+}
+
+/// Memory is had in whole pages of the machine's, and a few hundred bytes lead to each.
+fn memory_of(range: &Range<u64>) -> u64 {
+    (range.end - range.start).next_multiple_of(PAGE_LEN as u64) + PAGE_OVERHEAD_LEN
 }
 
 fn range_of(start: u64, page: &Page) -> Range<u64> {

@@ -15,7 +15,8 @@ use diskside_io::buffer::Buffer;
 use diskside_wire::delta::{Delta, DeltaMismatch, page_checksum};
 
 use super::disk::{Disk, Part};
-use super::journal::{CHANGES_MAX, Change, ChangeKind, PAGE_LEN, encode, group_len};
+use super::journal::{CHANGES_MAX, Change, ChangeKind, PAGE_LEN, Start, encode, group_len};
+use super::replay::OpenError;
 use super::{Job, Next, Shared, overlap};
 use crate::medium::Medium;
 
@@ -54,7 +55,11 @@ impl Worker {
     ) -> io::Result<Self> {
         let id = std::hash::RandomState::new().build_hasher().finish();
         let mut worker = Self { inner, journal, shared, disk: Disk::new()?, depth, id, sequence: 0, at: 0 };
-        worker.carry_on().map_err(io::Error::from)?;
+        worker.carry_on().map_err(|error| match error {
+            OpenError::Disk(errno) => io::Error::from(errno),
+            other => io::Error::new(io::ErrorKind::InvalidData, format!("the journal {other}")),
+        })?;
+        worker.shared.id.store(worker.id, Ordering::Release);
         Ok(worker)
     }
 
@@ -65,14 +70,14 @@ impl Worker {
                 Next::Idle => self.write_oldest(),
                 Next::End => break,
             }
-            while self.shared.pages.bytes() > self.pages_len_max() && !self.has_failed() {
+            while self.shared.pages.memory() > self.pages_len_max() && !self.has_failed() {
                 self.write_oldest();
             }
         }
         // Nobody needs the journal any more: it says so, and the volume is whole without it.
-        if !self.has_failed() {
-            // Else the next opening carries out once more what is in its place.
-            let _ = self.empty();
+        // Else the next opening carries out once more what is in its place.
+        if !self.has_failed() && self.empty().is_ok() {
+            self.shared.is_empty.store(true, Ordering::Release);
         }
     }
 
@@ -81,7 +86,7 @@ impl Worker {
     }
 
     fn pages_len_max(&self) -> u64 {
-        (self.journal.properties().len_bytes / PAGES_SHARE).min(PAGES_LEN_MAX)
+        (self.shared.journal_len / PAGES_SHARE).min(PAGES_LEN_MAX)
     }
 
     /// Empties the journal: all that it has is in its place, durably. Without that a group that is being written over the first
@@ -91,8 +96,9 @@ impl Worker {
         let all = self.shared.pages.oldest(usize::MAX);
         self.write_pages(&all)?;
         self.disk.flush(&*self.inner)?;
-        self.disk.write(&*self.journal, &mut [Part::new(0, Buffer::zeroed(PAGE_LEN))], true).remove(0)?;
-        self.at = 0;
+        let start = Start { id: self.id, sequence: self.sequence + 1 };
+        self.disk.write(&*self.journal, &mut [Part::new(0, start.encode())], true).remove(0)?;
+        self.at = PAGE_LEN as u64;
         Ok(())
     }
 
@@ -259,7 +265,7 @@ impl Worker {
     fn write_oldest(&mut self) {
         let oldest = self.shared.pages.oldest(self.depth);
         if let Err(errno) = self.write_pages(&oldest) {
-            tracing::error!(%errno, "pages that were made of deltas cannot be written to their places");
+            tracing::error!(volume = %self.shared.name, %errno, "pages that were made of deltas cannot be written to their places");
             self.shared.fail(std::iter::empty());
         }
     }
@@ -294,7 +300,7 @@ impl Worker {
             ChangeKind::Write | ChangeKind::Zero => 0,
         };
         let wanted = group_len(data_len) as u64 + changes.iter().map(claims).sum::<u64>();
-        if self.at + wanted + self.shared.pages.reserve() > self.journal.properties().len_bytes {
+        if self.at + wanted + self.shared.pages.reserve() > self.shared.journal_len {
             self.empty()?;
         }
         Ok(())
@@ -304,7 +310,7 @@ impl Worker {
     /// brings, so that pages never reach the length at which commands wait for them.
     fn riders(&self, changes: &[Change]) -> Vec<Part> {
         let brings = changes.iter().filter(|change| matches!(change.kind, ChangeKind::Delta { .. })).count();
-        if brings == 0 || self.shared.pages.bytes() < self.pages_len_max() / 2 {
+        if brings == 0 || self.shared.pages.memory() < self.pages_len_max() / 2 {
             return Vec::new();
         }
         let count = (2 * brings).min(self.depth).min(CHANGES_MAX - changes.len());
@@ -329,8 +335,8 @@ impl Worker {
         self.sequence += 1;
         let bytes = encode(self.id, self.sequence, changes, data.iter().copied());
         let len = bytes.len() as u64;
-        if self.at + len > self.journal.properties().len_bytes {
-            tracing::error!("a group does not fit the journal");
+        if self.at + len > self.shared.journal_len {
+            tracing::error!(volume = %self.shared.name, "a group does not fit the journal");
             return Err(Errno::NOSPC);
         }
         self.disk.write(&*self.journal, &mut [Part::new(self.at, bytes)], true).remove(0)?;
