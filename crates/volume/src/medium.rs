@@ -4,7 +4,7 @@
 //! once, or answers with the operations of a ring; the owner of the ring carries these out, and asks again for the rest
 //! when an access came back short. A medium that is not a file descriptor, such as an object of a remote store,
 //! promises an answer ([`Action::Pending`]). So one medium serves any number of threads, each with a ring of its own.
-//! [`drop_cached`](Medium::drop_cached) alone may wait.
+//! [`drop_cached`](Medium::drop_cached) and [`reserve`](Medium::reserve) alone may wait.
 //!
 //! Guarantees of every medium:
 //! * a read sees every write that completed before it was started;
@@ -64,6 +64,17 @@ pub trait Medium: fmt::Debug + Send + Sync {
     /// Whether its bytes can be found again: a file that was removed while it is served is gone with the server.
     fn has_name(&self) -> bool {
         true
+    }
+
+    /// Whether a write may find no space: there are holes, or may be.
+    fn may_lack_space(&self) -> bool {
+        false
+    }
+
+    /// Has space for a range, so that writes there do not lack it later. Its content stays. May wait for a disk.
+    fn reserve(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        let _ = (offset, len);
+        Ok(())
     }
 
     /// How long it has enough to do: it should be given nothing more before, so that others may come first meanwhile.

@@ -5,13 +5,14 @@ mod power;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use diskside_io::Errno;
 use diskside_io::request::block_on;
 use diskside_volume::VolumeSpec;
 use diskside_volume::blocking::moved_elsewhere;
 use diskside_volume::media::{self, AtomicMedium, AtomicOptions};
-use diskside_volume::medium::{Access, Action, Medium};
+use diskside_volume::medium::{Access, Action, Medium, Properties, Step};
 use files::Files;
 use power::{Disk, Power, SECTOR, begin};
 
@@ -140,6 +141,59 @@ fn without_the_journal_pages_are_torn() {
     let bytes = disks[0].after_power_loss();
     let at = number as usize * PAGE;
     assert!(bytes[at..at + PAGE] != page(number, 7) && bytes[at..at + PAGE] != page(number, 0));
+}
+
+/// A disk with room for its first bytes alone, such as a file with holes on a disk that is nearly full.
+#[derive(Debug)]
+struct Full {
+    disk: Arc<Disk>,
+    room_len: u64,
+    asked: AtomicU64,
+}
+
+impl Medium for Full {
+    fn properties(&self) -> &Properties {
+        self.disk.properties()
+    }
+
+    fn start(&self, access: &Access<'_>) -> Step {
+        self.disk.start(access)
+    }
+
+    fn may_lack_space(&self) -> bool {
+        true
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if offset + len > self.room_len { Err(Errno::NOSPC) } else { Ok(()) }
+    }
+}
+
+/// A write that found no room was in the journal already: the volume took no more writes of anybody, and could not be opened again as long as
+/// its disk was full.
+#[test]
+fn a_write_without_room_fails_alone() {
+    let power = Power::new(u64::MAX, 1);
+    let disks = [Disk::new(&power, vec![0; VOLUME_LEN]), Disk::new(&power, vec![0; JOURNAL_LEN])];
+    let room_len = 5 * PAGE as u64;
+    let full = Arc::new(Full { disk: Arc::clone(&disks[0]), room_len, asked: AtomicU64::new(0) });
+    let [inner, journal] = [Arc::clone(&full) as Arc<dyn Medium>, Arc::clone(&disks[1]) as Arc<dyn Medium>];
+    let medium = AtomicMedium::new(Arc::clone(&inner), Arc::clone(&journal), &AtomicOptions::new(PAGE as u32)).unwrap();
+    let write = |number: u64| {
+        let access = Access::Write { offset: number * PAGE as u64, data: &page(number, 7), durable: true };
+        moved_elsewhere(block_on(begin(&medium, &access).unwrap()))
+    };
+    for number in [4, 5, 0, 11, 4, 0] {
+        let wanted = if number < 5 { Ok(PAGE as u64) } else { Err(Errno::NOSPC) };
+        assert_eq!(write(number), wanted, "{number}");
+    }
+    // Whole pieces of 64 KiB are asked for once; the second has room for its first page alone, which is asked for each time.
+    assert_eq!(full.asked.load(Ordering::Relaxed), 2 + 2 + 1 + 2 + 2);
+    drop(medium);
+    drop(AtomicMedium::new(inner, journal, &AtomicOptions::new(PAGE as u32)).expect("it is opened again"));
+    let bytes = disks[0].after_power_loss();
+    assert!(bytes[4 * PAGE..5 * PAGE] == page(4, 7) && bytes[5 * PAGE..6 * PAGE] == page(5, 0));
 }
 
 fn open(text: &str) -> io::Result<Arc<dyn Medium>> {

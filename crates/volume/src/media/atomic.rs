@@ -12,6 +12,7 @@ mod journal;
 mod mark;
 mod pages;
 mod replay;
+mod space;
 mod worker;
 
 use std::collections::VecDeque;

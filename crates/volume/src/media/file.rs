@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::{FileExt, FileTypeExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
 use diskside_sys::lock::{Lock, try_lock};
 use rustix::fs::{
-    Advice, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fadvise, fdatasync, flock, fstat, open,
-    openat, readlinkat,
+    Advice, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fadvise, fallocate, fdatasync, flock, fstat,
+    open, openat, readlinkat,
 };
-use rustix::io::{ReadWriteFlags, preadv2};
+use rustix::io::{ReadWriteFlags, preadv2, retry_on_intr};
 use rustix::process::geteuid;
 
 use crate::medium::{Access, Action, Medium, Properties, Step};
@@ -46,6 +46,8 @@ pub struct FileMedium {
     punches: AtomicBool,
     /// The file system has `FALLOC_FL_ZERO_RANGE`.
     zeroes: AtomicBool,
+    /// The file has holes, or may have some.
+    has_holes: AtomicBool,
 }
 
 /// How to open a file.
@@ -89,6 +91,7 @@ impl FileMedium {
             properties,
             punches: AtomicBool::new(true),
             zeroes: AtomicBool::new(true),
+            has_holes: AtomicBool::new(!is_device && metadata.blocks() * 512 < len_bytes),
         })
     }
 
@@ -118,6 +121,7 @@ impl FileMedium {
 
     fn zero(&self, offset: u64, len: u64, deallocate: bool) -> Action {
         let flags = if deallocate && self.punches.load(Ordering::Relaxed) {
+            self.has_holes.store(true, Ordering::Relaxed);
             FallocateFlags::PUNCH_HOLE
         } else if self.zeroes.load(Ordering::Relaxed) {
             FallocateFlags::ZERO_RANGE
@@ -165,6 +169,20 @@ impl Medium for FileMedium {
         let len = into.len();
         // Fewer bytes are as good as none, and the read that waits reports any error.
         preadv2(&self.file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
+    }
+
+    fn may_lack_space(&self) -> bool {
+        self.has_holes.load(Ordering::Relaxed)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> Result<(), Errno> {
+        match retry_on_intr(|| fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                self.has_holes.store(false, Ordering::Relaxed);
+                Ok(())
+            }
+            result => result,
+        }
     }
 
     fn drop_cached(&self) -> Result<(), Errno> {
@@ -243,10 +261,15 @@ fn open_file(path: &Path, options: &OpenOptions) -> io::Result<(File, bool)> {
     if options.buffered {
         return open_as(false).map(|file| (file, false));
     }
-    match open_as(true) {
-        Ok(file) if reads_blocks(&file, options.block_bytes) => Ok((file, true)),
-        Err(error) if error.raw_os_error() != Some(Errno::INVAL.raw_os_error()) => Err(error),
-        _ => open_as(false).map(|file| (file, false)),
+    let direct = match open_as(true) {
+        Ok(file) => reads_blocks(&file, options.block_bytes).then_some(file),
+        Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => None,
+        Err(error) => return Err(error),
+    };
+    // Nothing has it open any more: a device would be in use.
+    match direct {
+        Some(file) => Ok((file, true)),
+        None => open_as(false).map(|file| (file, false)),
     }
 }
 

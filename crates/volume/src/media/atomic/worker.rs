@@ -17,6 +17,7 @@ use diskside_wire::delta::{Delta, DeltaMismatch, page_checksum};
 use super::disk::{Disk, Part};
 use super::journal::{CHANGES_MAX, Change, ChangeKind, PAGE_LEN, Start, encode, group_len};
 use super::replay::OpenError;
+use super::space::Space;
 use super::{Job, Next, Shared, overlap};
 use crate::medium::Medium;
 
@@ -30,6 +31,7 @@ pub(super) struct Worker {
     pub(super) journal: Arc<dyn Medium>,
     pub(super) shared: Arc<Shared>,
     pub(super) disk: Disk,
+    space: Space,
     /// Pages that are read, or written to their places, at a time.
     pub(super) depth: usize,
     pub(super) id: u64,
@@ -54,7 +56,8 @@ impl Worker {
         depth: usize,
     ) -> io::Result<Self> {
         let id = std::hash::RandomState::new().build_hasher().finish();
-        let mut worker = Self { inner, journal, shared, disk: Disk::new()?, depth, id, sequence: 0, at: 0 };
+        let mut worker =
+            Self { inner, journal, shared, disk: Disk::new()?, space: Space::default(), depth, id, sequence: 0, at: 0 };
         worker.carry_on().map_err(|error| match error {
             OpenError::Disk(errno) => io::Error::from(errno),
             other => io::Error::new(io::ErrorKind::InvalidData, format!("the journal {other}")),
@@ -122,6 +125,7 @@ impl Worker {
             return self.fail(group, errno);
         }
         for job in group {
+            self.space.forget(&job.change.range());
             let result = self.disk.zero(&*self.inner, job.change.offset, job.change.len);
             self.placed(&job.change, result);
             job.end(result);
@@ -130,6 +134,15 @@ impl Worker {
 
     /// Writes and deltas, and pages that have waited long enough: the journal is waited for once.
     fn carry_out_data(&mut self, group: Vec<Job>) {
+        let (space, medium) = (&mut self.space, &*self.inner);
+        let group = group.into_iter().filter_map(|job| match space.reserve(medium, &job.change.range()) {
+            Ok(()) => Some(job),
+            Err(errno) => {
+                job.end(Err(errno));
+                None
+            }
+        });
+        let group = group.collect();
         let ready = match self.ready(group) {
             Ok(ready) if ready.is_empty() => return,
             Ok(ready) => ready,
