@@ -430,26 +430,18 @@ impl Subsystem {
         Arc::new(Namespaces { epoch: all.epoch, by_nsid: all.by_nsid.iter().map(seen).collect(), excluded, path })
     }
 
-    /// A command of this controller's host was refused: the embedder hears of it if the host has no right to it.
-    pub(super) fn note_denial(&self, controller: &Controller, nsid: u32) {
+    /// A command of this controller's host was refused: the embedder hears of it if a reservation kept the host from it, or the host has no
+    /// right to it.
+    pub(super) fn note_denial(&self, controller: &Controller, nsid: u32, is_conflict: bool) {
         let (all, visibility) = {
             let state = lock(&self.state);
             (Arc::clone(&state.namespaces), Arc::clone(&state.visibility))
         };
-        let namespace = all.get(nsid).filter(|namespace| !namespace.read_only);
-        if let Some(namespace) = namespace.filter(|it| controller.access(&*visibility, it) != Access::Write) {
-            visibility.denied(&controller.host, namespace);
-        }
-    }
-
-    /// A reservation kept this controller's host from a command.
-    pub(super) fn note_conflict(&self, controller: &Controller, nsid: u32) {
-        let (all, visibility) = {
-            let state = lock(&self.state);
-            (Arc::clone(&state.namespaces), Arc::clone(&state.visibility))
-        };
-        if let Some(namespace) = all.get(nsid) {
+        let Some(namespace) = all.get(nsid) else { return };
+        if is_conflict {
             visibility.conflicted(&controller.host, namespace);
+        } else if !namespace.read_only && controller.access(&*visibility, namespace) != Access::Write {
+            visibility.denied(&controller.host, namespace);
         }
     }
 
