@@ -46,6 +46,14 @@ impl Way {
         command
     }
 
+    /// How `info` says that it reads and writes itself, and the server.
+    fn io(self, server: &Server) -> serde_json::Value {
+        let subsystem = server.volume.rsplit_once('/').expect("a volume of a subsystem").0;
+        let ran = self.command(&["info", subsystem, "--json"]).output().expect("diskside runs");
+        let said: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+        said["io"].clone()
+    }
+
     /// Exit code, standard output and standard error, except what differs from server to server.
     fn run(self, server: &Server, args: &[&str]) -> (Option<i32>, Vec<u8>, String) {
         let ran = self.command(args).output().expect("diskside runs");
@@ -125,6 +133,7 @@ fn a_job_gives_the_same_whatever_the_kernel_allows() {
     for way in ways.into_iter().chain(limited) {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let server = Server::start(way, dir.path());
+        let io = way.io(&server);
         let ended = job(way, &server, dir.path());
         assert!(
             ended[..9].iter().all(|(code, ..)| *code == Some(0)),
@@ -141,6 +150,10 @@ fn a_job_gives_the_same_whatever_the_kernel_allows() {
         }
         let said = server.stop();
         let told = said.lines().filter(|line| line.contains("instead of io_uring")).count();
+        // The server says in its log what `info` says of it.
+        assert_eq!(io["server"], if told == 0 { "io_uring" } else { "posix" }, "{way:?}: {said}");
+        let is_without = matches!(way, Way::Chosen | Way::Denied(_));
+        assert!(!is_without || io["host"] == "posix", "{way:?}: {io}");
         match way {
             Way::Usual => {}
             // Before 6.14 they have room.

@@ -8,90 +8,13 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use common::place::{Logged, Place, serve};
 use common::{Process, diskside, good, numbers, until};
 use rustix::process::Signal;
-
-/// A configuration file, and what is beside it: `one` and `two` are directories with a file each.
-struct Place {
-    dir: tempfile::TempDir,
-    file: PathBuf,
-}
-
-impl Place {
-    fn new() -> Self {
-        let dir = tempfile::tempdir().expect("a temporary directory");
-        // The user that the server becomes may read it.
-        let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(dir.path(), open).expect("ours");
-        for name in ["one", "two"] {
-            std::fs::create_dir(dir.path().join(name)).expect("made");
-            std::fs::write(dir.path().join(name).join("f"), numbers(1000)).expect("written");
-        }
-        let file = dir.path().join("diskside.toml");
-        Self { dir, file }
-    }
-
-    fn write(&self, text: &str) {
-        let whole = format!("listen = [\"127.0.0.1:0\"]\n{text}");
-        // As editors do: hosts never see half of a file.
-        let new = self.dir.path().join("new");
-        std::fs::write(&new, whole).expect("written");
-        std::fs::rename(&new, &self.file).expect("renamed");
-    }
-
-    fn export(&self, name: &str) -> String {
-        format!("[[export]]\nname = \"{name}\"\npath = \"{}\"\n", self.dir.path().join(name).display())
-    }
-
-    fn config(&self) -> &str {
-        self.file.to_str().expect("text")
-    }
-}
-
-/// What the server says on standard error goes to a file.
-struct Logged {
-    process: Process,
-    log: PathBuf,
-    target: String,
-}
-
-impl Logged {
-    fn start(place: &Place, command: &mut Command) -> Self {
-        Self::start_after(place, command, |_| {})
-    }
-
-    /// Does something with the process before it serves.
-    fn start_after(place: &Place, command: &mut Command, first: impl FnOnce(&Process)) -> Self {
-        let log = place.dir.path().join("log");
-        let said = std::fs::File::create(&log).expect("created");
-        let mut process = Process(command.stdout(Stdio::piped()).stderr(said).spawn().expect("diskside runs"));
-        first(&process);
-        let mut lines = std::io::BufRead::lines(std::io::BufReader::new(process.0.stdout.take().expect("piped")));
-        let line = lines.find_map(|line| line.ok().filter(|line| line.contains("diskside://"))).expect("it serves");
-        let url = line.split_whitespace().last().expect("a URL");
-        let target = url.rsplit_once('/').expect("an export").0.to_owned();
-        Self { process, log, target }
-    }
-
-    fn says(&self, what: &str) {
-        until(what, || std::fs::read_to_string(&self.log).is_ok_and(|log| log.contains(what)));
-    }
-
-    fn reads(&self, name: &str) -> bool {
-        diskside(&["cat", &format!("{}/{name}/f", self.target)]).0 == 0
-    }
-}
-
-fn serve(config: &str) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
-    command.args(["serve", "--config", config]).env("DISKSIDE_LLVM", "");
-    command
-}
 
 /// SIGHUP took hosts and keys alone: an export that was added needed a new start, and every host lost its connection.
 #[test]
@@ -396,6 +319,8 @@ fn a_configuration_is_checked_without_a_server_and_what_is_wrong_has_its_line() 
         ("[[volume]]\nname = \"v\"\npath = \"/nowhere/v\"\n", "volume `v`: /nowhere/v: No such file"),
         ("[security]\naudit = \"/nowhere/at/all/log\"\n", "security.audit: there is no directory /nowhere/at/all"),
         ("[security]\naudit = \"/tmp\"\n", "security.audit: /tmp is a directory"),
+        ("reactors = 1\ncores = [4000]\n", "cores: this machine has no processor 4000, or this process may not use it"),
+        ("reactors = 2\ncores = [0]\n", ":3: cores: 1 cores for 2 reactors; write one each"),
     ] {
         place.write(text);
         let (code, _, said) = check();

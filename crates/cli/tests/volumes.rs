@@ -145,6 +145,25 @@ fn info_tells_the_subsystem_and_its_volumes() {
     refused(&["info", &server.volume(7)], 4, "7");
 }
 
+/// Operators of a slow server had to look for one line of its log, or for its metrics.
+#[test]
+fn info_tells_how_host_and_server_read_and_write() {
+    let (server, mute) = (Server::start(&["a=mem:1MiB"], &[]), Server::start(&["a=mem:1MiB"], &["--no-compute"]));
+    let whole = |server: &Server| format!("{}/{NQN}", server.target());
+    let here = json(&["info", &whole(&server)])["io"].clone();
+    // Both have this process's environment and this machine's kernel.
+    assert!(here["host"] == "io_uring" || here["host"] == "posix", "{here}");
+    assert_eq!(here["server"], here["host"]);
+    let (_, out, _) = diskside(&["info", &whole(&server)]);
+    let line = format!("io          host {0}, server {0}", here["host"].as_str().expect("a name"));
+    assert!(out.lines().any(|said| said == line), "{out}");
+
+    let of_mute = json(&["info", &whole(&mute)])["io"].clone();
+    assert_eq!(of_mute, serde_json::json!({"host": here["host"], "server": null}), "no functions, no page");
+    let (_, out, _) = diskside(&["info", &whole(&mute)]);
+    assert!(out.contains(", server not known\n"), "{out}");
+}
+
 #[test]
 fn discover_finds_what_info_then_takes() {
     let server = Server::start(&["a=mem:1MiB,rw"], &[]);

@@ -7,7 +7,7 @@ use diskside_nvme::wire::{
     AsyncEventConfig, DiscoveryEntry, DiscoveryHeader, Sqe, admin_opcode, feature, log_page, subsystem_type,
 };
 use diskside_server::config::VolumeSpec;
-use zerocopy::FromBytes;
+use zerocopy::{FromBytes, IntoBytes};
 
 fn discovery_log(controller: &mut Controller) -> (u64, Vec<DiscoveryEntry>) {
     let log = controller.admin.command(Sqe::get_log_page(log_page::DISCOVERY, 0, 8192, 0, false), None, 8192).ok();
@@ -66,6 +66,38 @@ fn a_host_that_may_not_connect_does_not_find_it() {
     assert_eq!(of_kind(&discovery_log(&mut Controller::discovery(&running, HOST)).1), 0);
     let mut other = Controller::discovery(&running, "nqn.2026-11.org.example:other");
     assert_eq!(of_kind(&discovery_log(&mut other).1), 1);
+}
+
+/// Each reload counted two generations and told hosts of a change, though nothing of the log had changed: a host that reads the log
+/// until its generation stays the same had to read it once more for each.
+#[test]
+fn a_generation_of_the_log_is_one_in_which_it_changed() {
+    let running = start(builder().volume("data=mem:1MiB,rw".parse().unwrap()));
+    let handle = running.handle();
+    let mut controller = Controller::discovery(&running, HOST);
+    let (first, entries) = discovery_log(&mut controller);
+    let mut config = handle.config();
+    config.volumes.push(VolumeSpec::new("more", "mem:1MiB").writable());
+    for _ in 0..2 {
+        handle.reload(&config).unwrap();
+        assert_eq!(discovery_log(&mut controller).0, first, "volumes are not in it");
+    }
+    assert_eq!(handle.volumes().len(), 2, "it was read");
+    // Hidden from this host, shown again, and both at once to others only.
+    let mut generation = first;
+    let other = "nqn.2026-11.org.example:other".to_owned();
+    let cases = [(vec![other.clone()], 0), (vec![HOST.to_owned(), other], 1), (Vec::new(), 1)];
+    for (hosts, shown) in cases {
+        config.hosts = hosts;
+        handle.reload(&config).unwrap();
+        let (now, entries) = discovery_log(&mut controller);
+        let count = entries.iter().filter(|entry| entry.kind == subsystem_type::NVM).count();
+        assert_eq!((now, count), (generation + 1, shown), "{:?}", config.hosts);
+        generation = now;
+        handle.reload(&config).unwrap();
+        assert_eq!(discovery_log(&mut controller).0, generation);
+    }
+    assert!(discovery_log(&mut controller).1.as_slice().as_bytes() == entries.as_slice().as_bytes());
 }
 
 #[test]

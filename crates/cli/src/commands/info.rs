@@ -4,8 +4,11 @@ use super::volume::{Connect, host_failure, parse_url};
 use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
+use diskside::host::function::Compute;
 use diskside::host::{Connection, HostError, Url, Volume};
 use diskside::io::request::AsyncIo;
+use diskside::io::ring::interface;
+use diskside::wire::function::target_io;
 use serde_json::json;
 use std::io::Write as _;
 
@@ -42,6 +45,9 @@ impl Info {
         }
         let (major, minor, tertiary) = controller.version;
         let version = format!("{major}.{minor}.{tertiary}");
+        let io = interface()?.name();
+        // A target that computes nothing does not say, and neither do those of others.
+        let target_io = Compute::new(&connection).ok().and_then(|compute| target_io::name(compute.capabilities().io));
         if self.json {
             return Ok(output::print_json(json!({
                 "subsystem": controller.subsystem.as_str(),
@@ -53,6 +59,7 @@ impl Info {
                 "transfer_bytes_max": controller.transfer_len_max,
                 "in_capsule_bytes": controller.in_capsule_len,
                 "volatile_write_cache": controller.write_cache,
+                "io": {"host": io, "server": target_io},
                 "volumes": volumes.iter().map(document).collect::<Vec<_>>(),
             }))?);
         }
@@ -67,6 +74,7 @@ impl Info {
         )?;
         writeln!(output::stdout(), "nvme        {version}, controller {}", controller.controller_id)?;
         writeln!(output::stdout(), "transfer    at most {}", bytes(controller.transfer_len_max.into()))?;
+        writeln!(output::stdout(), "io          host {io}, server {}", target_io.unwrap_or("not known"))?;
         writeln!(
             output::stdout(),
             "write cache {}\n",

@@ -1,6 +1,8 @@
 //! Real `diskside` processes for tests.
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
+pub mod place;
+
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

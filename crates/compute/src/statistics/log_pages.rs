@@ -1,13 +1,14 @@
 //! The vendor's log pages, and what the command set's Identify says.
 
 use diskside_engine::pieces::{PIECE_LEN, PIECE_LEN_MAX};
+use diskside_io::ring::{Interface, interface};
 use diskside_nvme::Status;
 use diskside_nvme::wire::{Sqe, admin_opcode};
 use diskside_sbpf::helpers::Helper;
 use diskside_wire::function::{
     CapabilityPage, ErrorRecord, ErrorRecordsPage, FunctionKind, HelperEntry, ProgramDirectory, ProgramEntry,
     ProgramImageHeader, REQUEST_LEN_MAX, StatisticsEntry, StatisticsPage, TierHint, WAIT_MAX_MS, function_log,
-    opcode_bit, program_state, quota_limit, statistics_kind,
+    opcode_bit, program_state, quota_limit, statistics_kind, target_io,
 };
 use zerocopy::IntoBytes;
 
@@ -112,6 +113,11 @@ fn capabilities(context: &CallContext) -> Vec<u8> {
     page.host_running_max.set(config.host_calls as u32);
     page.host_memory_max.set(quota.memory_of(config.host_memory.bytes()));
     page.call_max_ms.set(config.call_ms);
+    page.io = match interface() {
+        Ok(Interface::IoUring) => target_io::IO_URING,
+        Ok(Interface::Posix(_)) => target_io::POSIX,
+        Err(_) => 0,
+    };
     let helpers: Vec<HelperEntry> = compute.engine.helpers().iter().map(described).collect();
     page.encode_described(&helpers)
 }

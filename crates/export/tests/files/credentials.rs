@@ -183,7 +183,7 @@ pub(crate) fn mount_tmpfs(point: &Path, size: &str) -> Option<Mounted> {
 }
 
 /// Unmounts when dropped.
-pub(crate) struct Mounted(PathBuf);
+pub(crate) struct Mounted(pub(crate) PathBuf);
 
 impl Drop for Mounted {
     fn drop(&mut self) {

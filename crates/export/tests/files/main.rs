@@ -4,6 +4,7 @@ mod host;
 
 mod beneath;
 mod credentials;
+mod faults;
 mod find;
 mod functions;
 mod kept;

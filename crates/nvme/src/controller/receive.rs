@@ -389,12 +389,9 @@ impl Connection {
     /// The embedder learns of a command to which the host has no right, or from which a reservation keeps it: such statuses are of other
     /// faults, too.
     pub(super) fn note_denial(&self, nsid: u32, status: Status) {
-        let may_be = [Status::INVALID_NAMESPACE_OR_FORMAT.dnr(), Status::NAMESPACE_WRITE_PROTECTED.dnr()];
-        let Some(link) = &self.link else { return };
-        if status == CONFLICT {
-            link.controller.subsystem.note_conflict(&link.controller, nsid);
-        } else if may_be.contains(&status) {
-            link.controller.subsystem.note_denial(&link.controller, nsid);
+        let may_be = [CONFLICT, Status::INVALID_NAMESPACE_OR_FORMAT.dnr(), Status::NAMESPACE_WRITE_PROTECTED.dnr()];
+        if let Some(link) = self.link.as_ref().filter(|_| may_be.contains(&status)) {
+            link.controller.subsystem.note_denial(&link.controller, nsid, status == CONFLICT);
         }
     }
 

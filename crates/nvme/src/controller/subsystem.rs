@@ -199,9 +199,23 @@ struct Retired {
 impl SubsystemState {
     /// Whether a host of this name may try. One without a name is let in only where names decide nothing.
     fn knows(&self, host: &Nqn) -> bool {
+        self.allowed_hosts.contains(host) && !(host.is_anonymous() && self.names_decide())
+    }
+
+    fn names_decide(&self) -> bool {
         let policy = &self.authentication;
-        let names_decide = policy.required || policy.channel_required || !policy.hosts.is_empty();
-        self.allowed_hosts.contains(host) && !(host.is_anonymous() && names_decide)
+        policy.required || policy.channel_required || !policy.hosts.is_empty()
+    }
+
+    /// Whether a host needs a key here.
+    fn must_be_known(&self) -> bool {
+        self.authentication.required || self.authentication.channel_required
+    }
+
+    /// All that decides to which hosts the discovery log shows the subsystem.
+    fn shown_to(&self) -> (AllowedHosts, bool, Option<BTreeSet<Nqn>>) {
+        let with_keys = || self.authentication.hosts.keys().cloned().collect();
+        (self.allowed_hosts.clone(), self.names_decide(), self.must_be_known().then(with_keys))
     }
 
     fn check_nsid(&self, nsid: u32, uuid: &[u8; 16]) -> Result<(), ConfigError> {
@@ -320,21 +334,32 @@ impl Subsystem {
     }
 
     /// Changes who may connect, closes controllers of hosts that no longer may, and notifies hosts of the discovery
-    /// service.
+    /// service if it shows the subsystem to others than before.
     pub fn set_allowed_hosts(&self, hosts: AllowedHosts) {
-        lock(&self.state).allowed_hosts = hosts.clone();
+        let is_shown_to_others = self.change_hosts(|state| state.allowed_hosts = hosts.clone());
         self.close_controllers(|controller| !controller.trusted && !hosts.contains(&controller.host));
-        if let Some(parent) = self.parent.upgrade() {
-            parent.change_discovery(lock(&parent.state));
-        }
+        self.tell_discovery(is_shown_to_others);
     }
 
     /// Changes who must authenticate, and with which keys. Hosts that are connected stay, unless they may no longer
     /// connect at all; the others need one of the new keys when they connect again.
     pub fn set_authentication(&self, policy: Policy) {
-        lock(&self.state).authentication = policy;
+        let is_shown_to_others = self.change_hosts(|state| state.authentication = policy);
         self.close_controllers(|controller| !controller.trusted && self.refuses(&controller.host));
-        if let Some(parent) = self.parent.upgrade() {
+        self.tell_discovery(is_shown_to_others);
+    }
+
+    /// Changes who is let in. True: the discovery log shows the subsystem to others than before.
+    fn change_hosts(&self, change: impl FnOnce(&mut SubsystemState)) -> bool {
+        let mut state = lock(&self.state);
+        let before = state.shown_to();
+        change(&mut state);
+        state.shown_to() != before
+    }
+
+    /// A log that has not changed keeps its generation: hosts that ask twice to be sure would never be.
+    fn tell_discovery(&self, has_changed: bool) {
+        if let Some(parent) = self.parent.upgrade().filter(|_| has_changed) {
             parent.change_discovery(lock(&parent.state));
         }
     }
@@ -430,26 +455,18 @@ impl Subsystem {
         Arc::new(Namespaces { epoch: all.epoch, by_nsid: all.by_nsid.iter().map(seen).collect(), excluded, path })
     }
 
-    /// A command of this controller's host was refused: the embedder hears of it if the host has no right to it.
-    pub(super) fn note_denial(&self, controller: &Controller, nsid: u32) {
+    /// A command of this controller's host was refused: the embedder hears of it if a reservation kept the host from it, or the host has no
+    /// right to it.
+    pub(super) fn note_denial(&self, controller: &Controller, nsid: u32, is_conflict: bool) {
         let (all, visibility) = {
             let state = lock(&self.state);
             (Arc::clone(&state.namespaces), Arc::clone(&state.visibility))
         };
-        let namespace = all.get(nsid).filter(|namespace| !namespace.read_only);
-        if let Some(namespace) = namespace.filter(|it| controller.access(&*visibility, it) != Access::Write) {
-            visibility.denied(&controller.host, namespace);
-        }
-    }
-
-    /// A reservation kept this controller's host from a command.
-    pub(super) fn note_conflict(&self, controller: &Controller, nsid: u32) {
-        let (all, visibility) = {
-            let state = lock(&self.state);
-            (Arc::clone(&state.namespaces), Arc::clone(&state.visibility))
-        };
-        if let Some(namespace) = all.get(nsid) {
+        let Some(namespace) = all.get(nsid) else { return };
+        if is_conflict {
             visibility.conflicted(&controller.host, namespace);
+        } else if !namespace.read_only && controller.access(&*visibility, namespace) != Access::Write {
+            visibility.denied(&controller.host, namespace);
         }
     }
 
@@ -532,9 +549,7 @@ impl Subsystem {
     /// Whether `host` cannot get in at all.
     fn refuses(&self, host: &Nqn) -> bool {
         let state = lock(&self.state);
-        let policy = &state.authentication;
-        let must_be_known = policy.required || policy.channel_required;
-        !state.knows(host) || must_be_known && !policy.hosts.contains_key(host)
+        !state.knows(host) || state.must_be_known() && !state.authentication.hosts.contains_key(host)
     }
 
     /// Makes a controller with an identifier that is free. `None` if all 65,519 are in use.

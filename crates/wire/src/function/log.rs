@@ -82,7 +82,9 @@ pub struct CapabilityPage {
     pub host_memory_max: U64,
     /// The longest time of a call in milliseconds: longer deadlines are cut to it. 0: of a target that has no bound.
     pub call_max_ms: U32,
-    reserved92: [u8; 28],
+    /// How the target reads and writes: one of [`target_io`].
+    pub io: u8,
+    reserved93: [u8; 27],
     pub(super) described_len: U32,
     helpers_len: U32,
 }
@@ -140,6 +142,23 @@ impl CapabilityPage {
 impl Default for CapabilityPage {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// How a target reads and writes. 0: it does not say.
+pub mod target_io {
+    /// Through io_uring.
+    pub const IO_URING: u8 = 1;
+    /// Through epoll and threads.
+    pub const POSIX: u8 = 2;
+
+    /// Its short name, if it has one.
+    pub fn name(number: u8) -> Option<&'static str> {
+        match number {
+            IO_URING => Some("io_uring"),
+            POSIX => Some("posix"),
+            _ => None,
+        }
     }
 }
 

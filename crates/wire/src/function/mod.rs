@@ -31,7 +31,7 @@ pub use helpers::HelperEntry;
 pub use layout::{LAYOUT_RUNS_MAX, LayoutAction, LayoutRequest, LayoutRun};
 pub use log::{
     CapabilityPage, ErrorRecord, ErrorRecordsPage, ProgramDirectory, ProgramEntry, ProgramImageHeader, StatisticsEntry,
-    StatisticsPage, function_log, opcode_bit, program_state, quota_limit, statistics_kind,
+    StatisticsPage, function_log, opcode_bit, program_state, quota_limit, statistics_kind, target_io,
 };
 pub use request::{
     Class, DirectAccess, FunctionRequest, REQUEST_LEN_MAX, RESULT_BLOCK_LEN, RecordSplit, RequestHeader, RequestPart,

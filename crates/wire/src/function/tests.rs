@@ -135,7 +135,7 @@ fn structures() {
             abi_version: 4, engines: 6, opcodes: 8, kinds: 16, source_kinds: 20, sink_kinds: 24, tiers: 28,
             request_len_max: 32, chunk_len_max: 36, chunk_len_default: 40, program_len_max: 44, folded_len_max: 48,
             wait_max_ms: 56, tags_max: 60, prepared_max: 64, programs: 68, host_programs_max: 72, host_running_max: 76,
-            host_memory_max: 80, call_max_ms: 88, described_len: 120,
+            host_memory_max: 80, call_max_ms: 88, io: 92, described_len: 120,
         }
         StatisticsPage {
             uptime_ms: 8, engines: 16, engines_busy: 20, queued: 24, tags_open: 28, started: 32, succeeded: 40,
