@@ -42,7 +42,7 @@ class Stage:
 
     def start_target(self):
         page = self.cell["page"]
-        options = "rw,size=3GiB" + (f",atomic={page // 1024}KiB" if self.variant in ("off", "deltas") else "")
+        options = "rw,size=3GiB" + (f",atomic={page // 1024}KiB" if self.variant in ("off", "deltas", "larger-off") else "")
         command = [f"{self.release}/diskside", "serve", "--listen", f"{self.namespaces.addresses[TARGET]}:4420", "--insecure",
                    "--nqn", NQN, "--no-compute", "--volume", f"data={self.image},{options}"]
         self.target, _ = started(self.namespaces.inside(TARGET, command))

@@ -134,7 +134,7 @@ fn make_journal(path: &Path, image: &impl AsFd) -> io::Result<()> {
         _ => {}
     }
     let file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&partial)?;
-    // Whoever can open the image can open its journal: a server that root started opens both again as another user.
+    // The user that can open the image can open its journal: a server that root started opens both again as another user.
     let owner = fstat(image)?;
     if owner.st_uid != fstat(&file)?.st_uid {
         fchown(&file, Some(Uid::from_raw(owner.st_uid)), Some(Gid::from_raw(owner.st_gid)))?;

@@ -156,7 +156,7 @@ impl Map {
     }
 }
 
-/// Memory is had in whole pages of the machine's, and a few hundred bytes lead to each.
+/// Memory comes in whole pages of the machine, and a few hundred bytes lead to each.
 fn memory_of(range: &Range<u64>) -> u64 {
     (range.end - range.start).next_multiple_of(PAGE_LEN as u64) + PAGE_OVERHEAD_LEN
 }

@@ -1,4 +1,4 @@
-//! Space for pages, had before the journal has them: a write in the journal that finds no room in its place could be neither ended nor
+//! Space for pages, reserved before the journal has them: a write in the journal that finds no room in its place could be neither ended nor
 //! taken back.
 
 use std::collections::HashSet;
@@ -8,7 +8,7 @@ use diskside_io::Errno;
 
 use crate::medium::Medium;
 
-/// Space is had in pieces of so many bytes, so that an image without holes costs a look at each once.
+/// Space is reserved in pieces of so many bytes, so that an image without holes costs a look at each once.
 const PIECE_LEN: u64 = 64 << 10;
 
 /// The pieces that are known to have space.
