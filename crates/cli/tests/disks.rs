@@ -169,8 +169,8 @@ fn is_calm(volume: &Volume) {
     }
 }
 
-/// The only reactor stood still while it began a read of a FUSE file whose program did not answer; and the flushes of a disk that hung
-/// took all threads that the kernel has for a ring, so that those of other volumes waited.
+/// Flushes of a disk that hung took all threads that the kernel has for a ring, so that those of other volumes waited. A file of FUSE needs
+/// such threads for all operations. (Recent kernels give it some without being asked: the test holds there with and without `IOSQE_ASYNC`.)
 #[test]
 fn a_disk_that_hangs_below_a_volume_takes_a_few_threads_of_the_kernel_and_nothing_of_others() {
     let Some(disk) = Disk::new() else { return };
@@ -178,6 +178,7 @@ fn a_disk_that_hangs_below_a_volume_takes_a_few_threads_of_the_kernel_and_nothin
     // Where it is a file of FUSE, even beginning an operation waits, so that all of them are given to threads.
     let cases = [
         (format!("hung={},rw", disk.file().display()), 16, true),
+        (format!("hung={},rw,buffered", disk.file().display()), 16, true),
         (format!("hung={},rw,size=16MiB", on_file_system.display()), 2, false),
     ];
     for (spec, workers_max, with_reads) in cases {
