@@ -45,18 +45,17 @@ class Owners(StepLab):
 
     def test_names_are_changed_when_the_server_comes_back_within_the_timeout(self):
         steps = self.made("names", timeout="8")
-        for at in range(2):
-            self.server.kill()
-            steps.tell("create", f"table:new{at}", TABLE)
-            time.sleep(5)
-            self.server.start()
-            error, _, said = steps.answer()
-            self.assertEqual(error, 0, said)
-            self.done(steps, "put", f"table:new{at}", 0, 10, 1)
-            self.done(steps, "checkpoint")
+        self.server.kill()
+        steps.tell("create", "table:new", TABLE)
+        time.sleep(5)
+        self.server.start()
+        error, _, said = steps.answer()
+        self.assertEqual(error, 0, said)
+        self.done(steps, "put", "table:new", 0, 10, 1)
+        self.done(steps, "checkpoint")
         self.done(steps, "close")
         steps = self.right_database("names")
-        self.assertEqual(self.done(steps, "get", "table:new1", 0, 10, 1), [10, 0, 0])
+        self.assertEqual(self.done(steps, "get", "table:new", 0, 10, 1), [10, 0, 0])
 
     def test_a_database_is_read_where_its_export_cannot_be_written(self):
         self.done(self.made("read"), "close")
