@@ -270,7 +270,8 @@ DS_INLINE __u32 wt_read_cell(const struct wt_page *page, __u32 at, struct wt_cel
     }
     __u32 kind = first & 0xf0;
     cell->kind = kind;
-    if (first & 4 || kind == 0x40 || kind > WT_KEY_OVERFLOW_RM)
+    /* A count of repetitions is for columns; a value with times has room for it in rows, too. */
+    if ((first & 4 && (kind != WT_VALUE || !(first & 8))) || kind == 0x40 || kind > WT_KEY_OVERFLOW_RM)
         return WT_CELL_KIND;
     if (kind == WT_KEY_PREFIX) {
         if (at >= end)
@@ -290,6 +291,8 @@ DS_INLINE __u32 wt_read_cell(const struct wt_page *page, __u32 at, struct wt_cel
     if (kind == WT_ADDR_DEL && page->flags & WT_PAGE_WITH_TRUNCATES)
         for (int i = 0; i < 3; i++)
             wt_number(bytes, &at, end);
+    if (first & 4 && wt_number(bytes, &at, end) > 1)
+        return WT_CELL_KIND;
     __u64 number = wt_number(bytes, &at, end);
     if (at > end)
         return WT_MALFORMED;

@@ -34,10 +34,11 @@ class Server:
         self.data = Path(directory) / "data"
         self.data.mkdir(exist_ok=True)
         self.address = "127.0.0.1:0"
+        self.rights = ",rw"
         self.start()
 
     def start(self):
-        command = [DISKSIDE, "serve", "--listen", self.address, "--export", f"data={self.data},rw"]
+        command = [DISKSIDE, "serve", "--listen", self.address, "--export", f"data={self.data}{self.rights}"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         self.address = re.search(r"diskside://([^/]+)/", self.process.stdout.readline())[1].replace("localhost", "127.0.0.1")
 
@@ -97,3 +98,74 @@ class Lab(unittest.TestCase):
         code, counts, said = self.run_stress(name, **arguments)
         self.assertEqual((code, counts and counts["wrong"]), (0, 0), said)
         return counts
+
+
+class Steps:
+    """A program that does with a database what it is told, step by step (steps.c)."""
+
+    def __init__(self, program, url, config="cache_size=50MB", **options):
+        environment = os.environ | {"LD_LIBRARY_PATH": BUILT}
+        # WiredTiger may say more than a pipe holds.
+        self.said = tempfile.TemporaryFile("w+")
+        self.process = subprocess.Popen(
+            [program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.said, text=True, env=environment
+        )
+        given = "".join(f",{key}={value}" for key, value in options.items())
+        self.opened = self("open", config, f'url="{url}"{given}')
+
+    def __call__(self, *words):
+        """The error of a step, its counts, and the library's words."""
+        self.tell(*words)
+        return self.answer()
+
+    def tell(self, *words):
+        self.process.stdin.write("\t".join(str(word) for word in words) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self):
+        line = self.process.stdout.readline()
+        if not line:
+            self.said.seek(0)
+            raise AssertionError(f"it ended: {self.process.wait()}, {self.said.read()}")
+        error, *counts, said = line.rstrip("\n").split("\t")
+        return int(error), [int(count) for count in counts if count.lstrip("-").isdigit()], said
+
+    def end(self):
+        """The process ends as if it were killed, when its steps are done."""
+        if not self.said.closed:
+            self.process.stdin.close()
+            self.process.wait(60)
+            self.process.stdout.close()
+            self.said.close()
+
+
+class StepLab(Lab):
+    """Tests of which each tells a program step by step."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.steps = compiled(cls.directory.name, "steps")
+
+    def database(self, name, config="cache_size=50MB", **options):
+        """A program that has the database open; it is made if it is not there."""
+        steps = Steps(self.steps, self.server.url(name), config, **({"make_directory": "true", "push_old": "true"} | options))
+        self.addCleanup(steps.end)
+        return steps
+
+    def right_database(self, name, config="cache_size=50MB", **options):
+        steps = self.database(name, config, **options)
+        self.assertEqual(steps.opened[0], 0, steps.opened)
+        return steps
+
+    def done(self, steps, *words):
+        error, counts, said = steps(*words)
+        self.assertEqual(error, 0, (words, said))
+        return counts
+
+    def lose_power(self, directory, keep):
+        """The server's machine loses power: of some files is left what was synced, as `keep` has them."""
+        self.server.kill()
+        for name, content in keep.items():
+            (self.server.data / directory / name).write_bytes(content)
+        self.server.start()

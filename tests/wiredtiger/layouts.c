@@ -25,7 +25,7 @@ static void check(int error, const char *what)
 struct layout {
     const char *name, *config;
     int allocation;
-    enum { PLAIN, REPEATED, LONG, SNAPPY } values;
+    enum { PLAIN, REPEATED, LONG, SNAPPY, TIMED } values;
 };
 
 static const struct layout LAYOUTS[] = {
@@ -37,6 +37,7 @@ static const struct layout LAYOUTS[] = {
     {"dictionary", "allocation_size=512,internal_page_max=512,leaf_page_max=4KB,internal_key_max=128,dictionary=100", 512, REPEATED},
     {"overflow", "allocation_size=512,internal_page_max=512,leaf_page_max=2KB,internal_key_max=128,leaf_value_max=256", 512, LONG},
     {"snappy", "internal_page_max=4KB,leaf_page_max=32KB,block_compressor=snappy,checksum=on", 4096, SNAPPY},
+    {"times", "internal_page_max=4KB,leaf_page_max=4KB", 4096, TIMED},
 };
 
 static uint64_t mixed(uint64_t x)
@@ -81,6 +82,10 @@ static void write_table(WT_SESSION *session, const struct layout *layout, const 
     check(session->create(session, uri, config), layout->name);
     check(session->open_cursor(session, uri, NULL, NULL, &cursor), uri);
     for (int version = 0; version < 2; version++) {
+        char time[64];
+        snprintf(time, sizeof(time), "commit_timestamp=%x", version + 10);
+        if (layout->values == TIMED)
+            check(session->begin_transaction(session, "isolation=snapshot"), "begin");
         for (uint64_t number = 0; number < keys; number += version ? 3 : 1) {
             WT_ITEM k = {.data = key, .size = key_of(number, key)}, v = {.data = value};
             cursor->set_key(cursor, &k);
@@ -92,6 +97,8 @@ static void write_table(WT_SESSION *session, const struct layout *layout, const 
             cursor->set_value(cursor, &v);
             check(cursor->insert(cursor), "insert");
         }
+        if (layout->values == TIMED)
+            check(session->commit_transaction(session, time), "commit");
         check(session->checkpoint(session, NULL), "checkpoint");
     }
     check(cursor->close(cursor), "close");

@@ -51,12 +51,13 @@ int ds_wt_search(WT_CURSOR *cursor);
 
 /*
  * `sample_percent` of the searches that DS_WT_PUSH could push are made by WiredTiger, which keeps their pages (1 is a good number).
- * The caller of DS_WT_PUSH promises that ranges of the table are never truncated, but by ds_wt_truncate. EINVAL: they were; or
- * the table belongs to a WiredTiger before 10, and the extension was loaded without `push_old=true`.
+ * The caller of DS_WT_PUSH promises that ranges of the table are never truncated, but by ds_wt_truncate. EINVAL, and ds_wt_error says
+ * which: they were; the table has a collator, Huffman's code, encryption or several column groups; or it belongs to a
+ * WiredTiger before 10, and the extension was loaded without `push_old=true`. It ends when the table is dropped.
  */
 int ds_wt_policy(WT_SESSION *session, const char *uri, int policy, unsigned sample_percent);
 
-/* WT_SESSION::truncate, after which the table's keys are not looked up at the server any more. */
+/* WT_SESSION::truncate, after which keys of the table's files are not looked up at the server any more. */
 int ds_wt_truncate(WT_SESSION *session, const char *uri, WT_CURSOR *start, WT_CURSOR *stop, const char *config);
 
 /* Why a lookup or a path was not made at the server: indexes of ds_wt_stats.fallbacks. ds_wt_fallback_name gives their names. */

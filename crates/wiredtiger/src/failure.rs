@@ -4,7 +4,7 @@ use diskside::host::function::FunctionError;
 use std::cell::RefCell;
 use std::ffi::CString;
 
-/// Why an operation failed.
+/// Why an operation failed: an errno, or an error of WiredTiger.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct Failure {
@@ -33,6 +33,11 @@ impl Failure {
         LAST.with_borrow_mut(|last| *last = CString::new(text).unwrap_or_default());
         self.errno
     }
+}
+
+/// This thread's last failure, which another part of the library noted, with this number.
+pub(crate) fn last_as(errno: i32) -> Failure {
+    LAST.with_borrow(|last| Failure { errno, why: last.to_string_lossy().into_owned() })
 }
 
 /// The text of this thread's last failure, which stays in its place until the next one.

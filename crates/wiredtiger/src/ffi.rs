@@ -4,13 +4,14 @@ use crate::controls;
 use crate::failure::{self, Failure};
 use crate::file::DataFile;
 use crate::search::{Ended, Outcome, Thread};
-use crate::space::{OpenHow, Policy, Slot, Space, SpaceOptions};
+use crate::slot::{Policy, Slot};
+use crate::space::{CHANGES, OpenHow, Space, SpaceOptions};
 use crate::stats::{self, FALLBACKS, STATS};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
@@ -20,6 +21,8 @@ const READONLY: c_uint = 4;
 const DURABLE: c_uint = 8;
 const DATA: c_uint = 16;
 const DIRECTORY: c_uint = 32;
+/// `DSW_NAME_LEN`.
+const NAME_LEN: usize = 1024;
 
 /// `struct dsw_config`.
 #[repr(C)]
@@ -53,13 +56,12 @@ unsafe extern "C" {
         stop: *mut c_void,
         config: *const c_char,
     ) -> c_int;
+    fn dswc_file_of(session: *mut c_void, uri: *const c_char, pushed: bool, name: *mut c_char) -> c_int;
     fn dswc_connection(session: *mut c_void) -> *const c_void;
 }
 
 /// The databases that are open, by their connections' addresses.
 static OPEN: RwLock<Vec<(usize, Weak<Space>)>> = RwLock::new(Vec::new());
-/// Changes whenever a database is opened or closed: what a thread has resolved before is not used any more.
-static OPENINGS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static THREAD: RefCell<Thread> = RefCell::default();
@@ -69,7 +71,7 @@ thread_local! {
 /// The table that a thread named last.
 #[derive(Default)]
 struct Resolved {
-    opening: u64,
+    change: u64,
     connection: usize,
     uri: CString,
     slot: Option<Arc<Slot>>,
@@ -134,7 +136,7 @@ unsafe extern "C" fn dsw_open(config: *const Config, space: *mut *mut c_void) ->
         let mut open = OPEN.write().unwrap_or_else(PoisonError::into_inner);
         open.retain(|(_, space)| space.strong_count() > 0);
         open.push((config.connection as usize, Arc::downgrade(&opened)));
-        OPENINGS.fetch_add(1, Ordering::SeqCst);
+        CHANGES.fetch_add(1, Ordering::SeqCst);
         // SAFETY: glue.c gives room for a pointer.
         unsafe { *space = Box::into_raw(Box::new(opened)).cast() };
         Ok(())
@@ -146,7 +148,7 @@ unsafe extern "C" fn dsw_close(space: *mut c_void) {
     guarded(|| {
         // SAFETY: it comes from `dsw_open`, and glue.c closes it once.
         drop(unsafe { Box::from_raw(space.cast::<Arc<Space>>()) });
-        OPENINGS.fetch_add(1, Ordering::SeqCst);
+        CHANGES.fetch_add(1, Ordering::SeqCst);
         Ok(())
     });
 }
@@ -318,30 +320,62 @@ unsafe extern "C" fn dsw_sync(file: *mut c_void) -> c_int {
     guarded(|| unsafe { file_of(file) }.sync())
 }
 
-/// Does something with the table that a connection's URI names.
+/// The decisions about the table that a URI names. The thread's last one is remembered.
 ///
 /// # Safety
-/// `uri` is a string.
-unsafe fn with_slot<T>(
-    connection: *const c_void,
-    uri: *const c_char,
-    run: impl FnOnce(&Arc<Slot>) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+/// `uri` is a string; `session` is one of the connection, or null if the URI is that of a file.
+unsafe fn slot_of(session: *mut c_void, connection: *const c_void, uri: *const c_char) -> Result<Arc<Slot>, Failure> {
     if uri.is_null() {
         return Err(invalid("a table is named by its URI"));
     }
     // SAFETY: not null, and a string by this function's contract.
     let uri = unsafe { CStr::from_ptr(uri) };
-    RESOLVED.with_borrow_mut(|resolved| {
-        let opening = OPENINGS.load(Ordering::Relaxed);
-        let is_known = resolved.opening == opening && resolved.connection == connection as usize;
-        if !is_known || resolved.slot.is_none() || resolved.uri.as_c_str() != uri {
-            let name = uri.to_str().map_err(|_| invalid("a URI is not UTF-8"))?;
-            let slot = find_slot(connection as usize, name)?;
-            *resolved = Resolved { opening, connection: connection as usize, uri: uri.to_owned(), slot: Some(slot) };
-        }
-        run(resolved.slot.as_ref().expect("it was resolved"))
-    })
+    let change = CHANGES.load(Ordering::Relaxed);
+    let known = RESOLVED.with_borrow(|resolved| {
+        let is_known = resolved.change == change && resolved.connection == connection as usize;
+        resolved.slot.clone().filter(|_| is_known && resolved.uri.as_c_str() == uri)
+    });
+    if let Some(slot) = known {
+        return Ok(slot);
+    }
+    let name = match uri.to_bytes().strip_prefix(b"file:") {
+        Some(name) => String::from_utf8(name.to_vec()).map_err(|_| invalid("a URI is not UTF-8"))?,
+        // SAFETY: by this function's contract.
+        None => unsafe { file_below(session, connection, uri, false) }?,
+    };
+    let slot = find_slot(connection as usize, &name)?;
+    let resolved =
+        Resolved { change, connection: connection as usize, uri: uri.to_owned(), slot: Some(Arc::clone(&slot)) };
+    RESOLVED.with_borrow_mut(|known| *known = resolved);
+    Ok(slot)
+}
+
+/// The file of a table, as WiredTiger's metadata names it; with `pushed` one whose keys the server can look up.
+///
+/// # Safety
+/// `session` is one of the connection.
+unsafe fn file_below(
+    session: *mut c_void,
+    connection: *const c_void,
+    uri: &CStr,
+    pushed: bool,
+) -> Result<String, Failure> {
+    // Others than this library's have no decisions.
+    find_space(connection as usize).ok_or_else(|| foreign(&uri.to_string_lossy()))?;
+    let mut name: [c_char; NAME_LEN] = [0; NAME_LEN];
+    // SAFETY: a session by this function's contract, a string, and room for a name; the string in it ends with a NUL.
+    let (error, name) = unsafe {
+        let error = dswc_file_of(session, uri.as_ptr(), pushed, name.as_mut_ptr());
+        (error, CStr::from_ptr(name.as_ptr()))
+    };
+    match error {
+        0 => name.to_str().map(str::to_owned).map_err(|_| invalid("a name is not UTF-8")),
+        error => Err(failure::last_as(error)),
+    }
+}
+
+fn foreign(uri: &str) -> Failure {
+    Failure::new(libc::ENOENT, uri, &"this connection was not opened with this library")
 }
 
 fn find_space(connection: usize) -> Option<Arc<Space>> {
@@ -349,25 +383,20 @@ fn find_space(connection: usize) -> Option<Arc<Space>> {
     open.iter().filter(|(at, _)| *at == connection).find_map(|(_, space)| space.upgrade())
 }
 
-fn find_slot(connection: usize, uri: &str) -> Result<Arc<Slot>, Failure> {
-    let space = find_space(connection)
-        .ok_or_else(|| Failure::new(libc::ENOENT, uri, &"this connection was not opened with this library"))?;
-    let name = match uri.split_once(':') {
-        Some(("table", name)) => format!("{name}.wt"),
-        Some(("file", name)) => name.to_owned(),
-        _ => return Err(Failure::new(libc::EINVAL, uri, &"name a table as table:NAME or file:NAME.wt")),
-    };
-    if let Some(slot) = space.known_slot(&name) {
+fn find_slot(connection: usize, name: &str) -> Result<Arc<Slot>, Failure> {
+    let space = find_space(connection).ok_or_else(|| foreign(name))?;
+    if let Some(slot) = space.known_slot(name) {
         return Ok(slot);
     }
-    match space.len_of(&name)? {
-        Some(_) => Ok(space.slot(&name)),
-        None => Err(Failure::new(libc::ENOENT, uri, &format!("the database has no file {name}"))),
+    match space.len_of(name)? {
+        Some(_) => Ok(space.slot(name)),
+        None => Err(Failure::new(libc::ENOENT, name, &"the database has no such file")),
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dsw_hint(
+    session: *mut c_void,
     connection: *const c_void,
     uri: *const c_char,
     key: *const c_void,
@@ -381,12 +410,10 @@ unsafe extern "C" fn dsw_hint(
             // SAFETY: the caller gives so many bytes.
             _ => unsafe { std::slice::from_raw_parts(key.cast::<u8>(), key_len) },
         };
-        let hint = |slot: &Arc<Slot>| {
-            THREAD.with_borrow_mut(|thread| thread.hint(slot, key, ahead, may_push));
-            Ok(())
-        };
-        // SAFETY: the caller gives a string.
-        unsafe { with_slot(connection, uri, hint) }
+        // SAFETY: the caller gives a session and a string.
+        let slot = unsafe { slot_of(session, connection, uri) }?;
+        THREAD.with_borrow_mut(|thread| thread.hint(&slot, key, ahead, may_push));
+        Ok(())
     })
 }
 
@@ -406,6 +433,7 @@ unsafe extern "C" fn dsw_hint_end(value: *mut *const c_void, value_len: *mut usi
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn dsw_policy(
+    session: *mut c_void,
     connection: *const c_void,
     uri: *const c_char,
     policy: c_int,
@@ -422,30 +450,41 @@ unsafe extern "C" fn dsw_policy(
             return Err(invalid("a sample is 0 to 100 percent"));
         }
         let may_push = find_space(connection as usize).is_some_and(|space| space.options.may_push);
-        let set = |slot: &Arc<Slot>| {
-            if policy == Policy::Push && !may_push {
-                return Err(invalid("DS_WT_PUSH needs WiredTiger 10 or newer, or push_old=true"));
-            }
-            if policy == Policy::Push && slot.truncated.load(Ordering::Acquire) {
-                return Err(invalid("ranges of the table were truncated: DS_WT_PUSH could give deleted values"));
-            }
-            slot.sample_percent.store(sample_percent, Ordering::Relaxed);
-            slot.set_policy(policy);
-            Ok(())
-        };
-        // SAFETY: the caller gives a string.
-        unsafe { with_slot(connection, uri, set) }
+        if policy == Policy::Push && !may_push {
+            return Err(invalid("DS_WT_PUSH needs WiredTiger 10 or newer, or push_old=true"));
+        }
+        if policy == Policy::Push && !uri.is_null() {
+            // SAFETY: the caller gives a session and a string.
+            unsafe { file_below(session, connection, CStr::from_ptr(uri), true) }?;
+        }
+        // SAFETY: the caller gives a session and a string.
+        let slot = unsafe { slot_of(session, connection, uri) }?;
+        if policy == Policy::Push && slot.truncated.load(Ordering::Acquire) {
+            return Err(invalid("ranges of the table were truncated: DS_WT_PUSH could give deleted values"));
+        }
+        slot.sample_percent.store(sample_percent, Ordering::Relaxed);
+        slot.set_policy(policy);
+        Ok(())
     })
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn dsw_truncated(connection: *const c_void, uri: *const c_char) -> c_int {
-    let note = |slot: &Arc<Slot>| {
-        slot.truncated.store(true, Ordering::SeqCst);
+unsafe extern "C" fn dsw_truncated(connection: *const c_void, file: *const c_char) -> c_int {
+    guarded(|| {
+        // SAFETY: glue.c gives a string.
+        let name = unsafe { text(file)? };
+        find_slot(connection as usize, name)?.truncated.store(true, Ordering::SeqCst);
         Ok(())
-    };
-    // SAFETY: the caller gives a string.
-    guarded(|| unsafe { with_slot(connection, uri, note) })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn dsw_refuse(uri: *const c_char, why: *const c_char) {
+    guarded(|| {
+        // SAFETY: glue.c gives strings.
+        let (uri, why) = unsafe { (text(uri)?, text(why)?) };
+        Err(Failure::new(libc::EINVAL, uri, &why))
+    });
 }
 
 /// The entry point of the extension.
@@ -458,7 +497,7 @@ unsafe extern "C" fn diskside_wiredtiger(connection: *mut c_void, config: *mut c
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ds_wt_hint(session: *mut c_void, uri: *const c_char, key: *const c_void, key_len: usize) -> c_int {
     // SAFETY: the caller gives a session, a string and a key.
-    unsafe { dsw_hint(dswc_connection(session), uri, key, key_len, 0, false) }
+    unsafe { dsw_hint(session, dswc_connection(session), uri, key, key_len, 0, false) }
 }
 
 #[unsafe(no_mangle)]
@@ -470,7 +509,7 @@ unsafe extern "C" fn ds_wt_hint_scan(
     leaves: c_uint,
 ) -> c_int {
     // SAFETY: the caller gives a session, a string and a key.
-    unsafe { dsw_hint(dswc_connection(session), uri, key, key_len, leaves.max(1), false) }
+    unsafe { dsw_hint(session, dswc_connection(session), uri, key, key_len, leaves.max(1), false) }
 }
 
 #[unsafe(no_mangle)]
@@ -493,7 +532,7 @@ unsafe extern "C" fn ds_wt_policy(
     sample_percent: c_uint,
 ) -> c_int {
     // SAFETY: the caller gives a session and a string.
-    unsafe { dsw_policy(dswc_connection(session), uri, policy, sample_percent) }
+    unsafe { dsw_policy(session, dswc_connection(session), uri, policy, sample_percent) }
 }
 
 #[unsafe(no_mangle)]

@@ -1,14 +1,16 @@
 //! One file at the server, as WiredTiger has it open.
 
 use crate::failure::Failure;
+use crate::ledger::Ledger;
 use crate::order::Order;
-use crate::space::{Slot, Space};
+use crate::slot::Slot;
+use crate::space::Space;
 use crate::stats::{STATS, add, trip};
 use crate::writes::Writes;
 use diskside::host::function::{FunctionError, RemoteFile};
 use diskside::io::request::block_on;
 use diskside::wire::file::FileFlags;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -34,11 +36,7 @@ pub(crate) struct DataFile {
     remote: RwLock<RemoteFile>,
     /// One process has the database: nobody else changes it.
     len_bytes: AtomicU64,
-    /// Writes, and how many of them a sync has made durable.
-    written: AtomicU64,
-    durable: AtomicU64,
-    /// Some were not durable when the server was lost.
-    at_risk: AtomicBool,
+    ledger: Arc<Ledger>,
     /// The unit of addresses; 0: not known.
     allocation: AtomicU32,
     pub(crate) writes: Writes,
@@ -55,7 +53,9 @@ impl DataFile {
         flags: FileFlags,
     ) -> Self {
         static IDS: AtomicU64 = AtomicU64::new(1);
-        Self {
+        let ledger = space.ledger(name);
+        let file = Self {
+            ledger,
             id: IDS.fetch_add(1, Ordering::Relaxed),
             space: Arc::clone(space),
             slot,
@@ -64,12 +64,19 @@ impl DataFile {
             is_data,
             len_bytes: AtomicU64::new(remote.info().len_bytes),
             remote: RwLock::new(remote),
-            written: AtomicU64::new(0),
-            durable: AtomicU64::new(0),
-            at_risk: AtomicBool::new(false),
             allocation: AtomicU32::new(0),
             writes: Writes::default(),
             order: Mutex::default(),
+        };
+        file.note_handle(&file.remote());
+        file
+    }
+
+    /// A handle is used from now on: what was written by one before it may be lost.
+    fn note_handle(&self, remote: &RemoteFile) {
+        if !self.ledger.succeed(remote.endpoint(0, 0).generation) {
+            let why = "the server was lost after it was written and before that was durable: some of it may be lost";
+            self.space.give_up(&self.name, why);
         }
     }
 
@@ -115,6 +122,7 @@ impl DataFile {
     }
 
     pub(crate) fn write(&self, offset: u64, from: &[u8]) -> Result<(), Failure> {
+        self.space.keep_now_and_then()?;
         self.note_description(offset, from.len());
         let range = offset..offset + from.len() as u64;
         self.writes.note(range.clone());
@@ -126,8 +134,6 @@ impl DataFile {
                 break;
             }
         }
-        // A sync that ran meanwhile knows nothing of it.
-        self.written.fetch_add(1, Ordering::SeqCst);
         self.len_bytes.fetch_max(range.end, Ordering::SeqCst);
         self.writes.note(range);
         add(&STATS.writes, 1);
@@ -136,10 +142,9 @@ impl DataFile {
     }
 
     fn write_part(&self, offset: u64, part: &[u8]) -> Result<(), Failure> {
-        let written = self.retried(|remote| {
-            self.written.fetch_add(1, Ordering::SeqCst);
-            Ok(block_on(remote.write_once(offset, part, FileFlags::NONE))?.trailer.returned)
-        })?;
+        let write =
+            |remote: &RemoteFile| Ok(block_on(remote.write_once(offset, part, FileFlags::NONE))?.trailer.returned);
+        let written = self.change(write)?;
         if usize::try_from(written) == Ok(part.len()) {
             return Ok(());
         }
@@ -147,13 +152,14 @@ impl DataFile {
     }
 
     pub(crate) fn truncate(&self, len: u64) -> Result<(), Failure> {
+        self.space.writable()?;
+        // WiredTiger does so whenever it opens a file, and would have to sync it to make nothing durable.
+        if len == self.len_bytes() {
+            return Ok(());
+        }
         let everything = len..u64::MAX;
         self.writes.note(everything.clone());
-        let outcome = self.retried(|remote| {
-            self.written.fetch_add(1, Ordering::SeqCst);
-            remote.truncate(len)
-        });
-        self.written.fetch_add(1, Ordering::SeqCst);
+        let outcome = self.change(|remote| remote.truncate(len));
         if outcome.is_ok() {
             self.len_bytes.store(len, Ordering::SeqCst);
         }
@@ -161,18 +167,39 @@ impl DataFile {
         outcome
     }
 
-    /// Makes what was written survive power loss. Fails once if the server was lost before it had done so.
+    /// Makes what was written survive power loss. If that fails, nothing of the database is written any more: the server's kernel
+    /// says once that it lost something.
     pub(crate) fn sync(&self) -> Result<(), Failure> {
         add(&STATS.syncs, 1);
-        // Until it has succeeded, all of that is at risk.
-        let written = self.written.load(Ordering::SeqCst);
-        self.retried(|remote| if self.at_risk.load(Ordering::SeqCst) { Ok(()) } else { remote.sync() })?;
-        if self.at_risk.swap(false, Ordering::SeqCst) {
-            let why = "the server was lost after it was written and before that was durable: some of it may be lost";
-            return Err(Failure::new(libc::EIO, &self.name, &why));
+        self.space.writable()?;
+        let mark = self.ledger.mark();
+        let synced = || self.retried(|remote| if self.space.writable().is_ok() { remote.sync() } else { Ok(()) });
+        if let Err(failure) = self.space.keep().and_then(|()| synced()) {
+            self.space.give_up(&self.name, &failure.to_string());
         }
-        self.durable.fetch_max(written, Ordering::SeqCst);
+        self.space.writable()?;
+        self.ledger.note_durable(mark);
         Ok(())
+    }
+
+    /// Changes the file, again if the server is lost before it has confirmed it, or while another thread opens the file again: then
+    /// that thread did not know of it.
+    fn change<T>(&self, run: impl Fn(&RemoteFile) -> Result<T, FunctionError>) -> Result<T, Failure> {
+        loop {
+            let used = std::cell::RefCell::new(None);
+            let done = self.retried(|remote| {
+                used.replace(Some(remote.clone()));
+                if self.space.writable().is_ok() { run(remote).map(Some) } else { Ok(None) }
+            })?;
+            self.space.writable()?;
+            let now = self.remote.read().unwrap_or_else(PoisonError::into_inner);
+            if let (Some(done), Some(used)) = (done, used.take())
+                && used.endpoint(0, 0) == now.endpoint(0, 0)
+            {
+                self.ledger.confirm();
+                return Ok(done);
+            }
+        }
     }
 
     /// Runs an operation that may be repeated, again after the server was lost or has forgotten the file.
@@ -197,17 +224,16 @@ impl DataFile {
             return Ok(());
         }
         // Earlier writes may not be there; a trip that is under way may bring bytes from before.
-        if self.written.load(Ordering::SeqCst) != self.durable.load(Ordering::SeqCst) {
-            self.at_risk.store(true, Ordering::SeqCst);
-        }
         self.writes.note(0..u64::MAX);
         loop {
             let opened = self
                 .space
                 .files()
-                .and_then(|files| files.open(lost.path(), self.flags).map_err(|error| Failure::of(&self.name, &error)));
+                .and_then(|files| files.open(lost.path(), self.flags).map_err(|error| Failure::of(&self.name, &error)))
+                .and_then(|opened| self.space.keep().map(|()| opened));
             match opened {
                 Ok(opened) => {
+                    self.note_handle(&opened);
                     *remote = opened;
                     add(&STATS.reopened, 1);
                     return Ok(());
@@ -216,5 +242,11 @@ impl DataFile {
                 Err(_) => std::thread::sleep(PAUSE),
             }
         }
+    }
+}
+
+impl Drop for DataFile {
+    fn drop(&mut self) {
+        self.space.close_ledger(&self.name, &self.ledger);
     }
 }

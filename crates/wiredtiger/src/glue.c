@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The part that knows WiredTiger's structures, which differ from version to version: it is compiled with the header of the one that
  * loads it. It does no work of its own. */
+#define _GNU_SOURCE
 #include "glue.h"
 
+#include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <wiredtiger.h>
 #include <wiredtiger_ext.h>
-
-/* A function of the program that loads the library, if it shows it. */
-extern const char *wiredtiger_version(int *major, int *minor, int *patch) __attribute__((weak));
 
 struct file_system {
     WT_FILE_SYSTEM of_wiredtiger; /* first: WiredTiger gives a pointer to it back */
@@ -170,6 +170,55 @@ static int open_file(WT_FILE_SYSTEM *fs, WT_SESSION *session, const char *name, 
     return 0;
 }
 
+/*
+ * The structures differ from version to version, and nothing in them tells which one it is. `wiredtiger_version` does, of the library
+ * or program that the connection's first function is in: its symbols need not be those that this library sees.
+ */
+static bool find_version(void *const *connection, int version[3])
+{
+    union {
+        void *address;
+        const char *(*function)(int *, int *, int *);
+    } found = {NULL};
+    Dl_info module, found_in;
+    if (!dladdr(connection[0], &module) || !module.dli_fname)
+        return false;
+    /* A program may not be found by its path. */
+    void *handles[] = {dlopen(module.dli_fname, RTLD_LAZY | RTLD_NOLOAD), dlopen(NULL, RTLD_LAZY)};
+    for (int i = 0; i < 2; i++) {
+        if (!handles[i])
+            continue;
+        void *symbol = found.address ? NULL : dlsym(handles[i], "wiredtiger_version");
+        /* Two WiredTigers may be there. */
+        if (symbol && dladdr(symbol, &found_in) && found_in.dli_fbase == module.dli_fbase)
+            found.address = symbol;
+        dlclose(handles[i]);
+    }
+    if (found.address)
+        found.function(&version[0], &version[1], &version[2]);
+    return found.address;
+}
+
+/* Before this has succeeded nothing of the connection can be used, not even to print. */
+static int check_version(void *const *connection)
+{
+    const int own[3] = {WIREDTIGER_VERSION_MAJOR, WIREDTIGER_VERSION_MINOR, WIREDTIGER_VERSION_PATCH};
+    const char *told = getenv("DISKSIDE_WIREDTIGER_VERSION");
+    int is[3] = {0};
+    if (!find_version(connection, is) && (!told || sscanf(told, "%d.%d.%d", &is[0], &is[1], &is[2]) != 3)) {
+        fprintf(stderr,
+                "diskside: cannot tell which WiredTiger this is: the program hides its function wiredtiger_version. The library was "
+                "built for %d.%d.%d; if it is that one, set DISKSIDE_WIREDTIGER_VERSION=%d.%d.%d, else build it with its header\n",
+                own[0], own[1], own[2], own[0], own[1], own[2]);
+        return EINVAL;
+    }
+    if (memcmp(is, own, sizeof(own)) == 0)
+        return 0;
+    fprintf(stderr, "diskside: this is WiredTiger %d.%d.%d, the library was built for %d.%d.%d: build it with that header\n", is[0],
+            is[1], is[2], own[0], own[1], own[2]);
+    return EINVAL;
+}
+
 /* Takes the configuration's values; one that is not there stays as it is. */
 static int configure(WT_EXTENSION_API *api, WT_CONFIG_ARG *config, struct dsw_config *to)
 {
@@ -211,6 +260,9 @@ static int configure(WT_EXTENSION_API *api, WT_CONFIG_ARG *config, struct dsw_co
 
 int dswc_init(void *loaded, void *arguments)
 {
+    int error = check_version(loaded);
+    if (error)
+        return error;
     WT_CONNECTION *connection = loaded;
     WT_EXTENSION_API *api = connection->get_extension_api(connection);
     struct dsw_config config = {
@@ -219,15 +271,7 @@ int dswc_init(void *loaded, void *arguments)
         .timeout_s = 30,
         .push = WIREDTIGER_VERSION_MAJOR >= 10,
     };
-    int major = WIREDTIGER_VERSION_MAJOR, minor = WIREDTIGER_VERSION_MINOR, patch;
-    if (wiredtiger_version)
-        wiredtiger_version(&major, &minor, &patch);
-    if (major != WIREDTIGER_VERSION_MAJOR || minor != WIREDTIGER_VERSION_MINOR) {
-        api->err_printf(api, NULL, "diskside: this is WiredTiger %d.%d, the library was built for %d.%d: build it with that header",
-                        major, minor, WIREDTIGER_VERSION_MAJOR, WIREDTIGER_VERSION_MINOR);
-        return EINVAL;
-    }
-    int error = configure(api, arguments, &config);
+    error = configure(api, arguments, &config);
     if (error)
         return error;
     struct file_system *fs = calloc(1, sizeof(*fs));
@@ -252,6 +296,188 @@ int dswc_init(void *loaded, void *arguments)
     return connection->set_file_system(connection, of_wiredtiger, NULL);
 }
 
+/* ---- Tables --------------------------------------------------------------------------------- */
+
+/* A cursor on WiredTiger's metadata: its keys are URIs, its values their configurations. */
+static int open_metadata(WT_SESSION *session, WT_CURSOR **cursor)
+{
+    return session->open_cursor(session, "metadata:", NULL, NULL, cursor);
+}
+
+typedef int visit(void *of, WT_SESSION *session, const char *file, const char *config);
+
+static int refuse(const char *uri, const char *why)
+{
+    dsw_refuse(uri, why);
+    return EINVAL;
+}
+
+/* Calls `each` for the file that is the source of a part of a table. */
+static int visit_source(WT_SESSION *session, WT_CURSOR *metadata, const char *part, const char *config, visit *each, void *of)
+{
+    WT_EXTENSION_API *api = session->connection->get_extension_api(session->connection);
+    WT_CONFIG_ITEM source;
+    char file[1024];
+    const char *of_file;
+    if (api->config_get_string(api, session, config, "source", &source) || source.len < 6 || source.len >= sizeof(file) ||
+        memcmp(source.str, "file:", 5) != 0)
+        return refuse(part, "its data is not in a file");
+    memcpy(file, source.str, source.len);
+    file[source.len] = 0;
+    metadata->set_key(metadata, file);
+    int error = metadata->search(metadata);
+    if (!error)
+        error = metadata->get_value(metadata, &of_file);
+    return error ? error : each(of, session, file + 5, of_file);
+}
+
+/* Calls `each` for the parts of a table whose URIs begin so: "colgroup:NAME", "index:NAME". They end there, or have names. */
+static int visit_parts(WT_SESSION *session, const char *kind, const char *name, visit *each, void *of)
+{
+    WT_CURSOR *parts, *metadata;
+    char begin[1024];
+    int order, len = snprintf(begin, sizeof(begin), "%s:%s", kind, name);
+    if (len >= (int)sizeof(begin))
+        return refuse(name, "the name is too long");
+    int error = open_metadata(session, &parts);
+    if (error)
+        return error;
+    error = open_metadata(session, &metadata);
+    if (!error) {
+        parts->set_key(parts, begin);
+        error = parts->search_near(parts, &order);
+        if (!error && order < 0)
+            error = parts->next(parts);
+        while (!error) {
+            const char *part, *config;
+            if ((error = parts->get_key(parts, &part)) || (error = parts->get_value(parts, &config)) ||
+                strncmp(part, begin, (size_t)len) != 0)
+                break;
+            if (!part[len] || part[len] == ':')
+                error = visit_source(session, metadata, part, config, each, of);
+            if (!error)
+                error = parts->next(parts);
+        }
+        metadata->close(metadata);
+    }
+    parts->close(parts);
+    return error == WT_NOTFOUND ? 0 : error;
+}
+
+/* Calls `each` for the files below a table, a part of one, or for the file itself. */
+static int visit_files(WT_SESSION *session, const char *uri, bool with_indexes, visit *each, void *of)
+{
+    WT_CURSOR *metadata;
+    const char *config;
+    char plain[1024];
+    /* A cursor on some columns of a table. */
+    size_t len = strcspn(uri, "(");
+    if (len >= sizeof(plain))
+        return refuse(uri, "the name is too long");
+    memcpy(plain, uri, len);
+    plain[len] = 0;
+    if (strncmp(plain, "table:", 6) != 0 && strncmp(plain, "file:", 5) != 0 && strncmp(plain, "colgroup:", 9) != 0)
+        return refuse(uri, "name a table as table:NAME or file:NAME.wt");
+    int error = open_metadata(session, &metadata);
+    if (error)
+        return error;
+    metadata->set_key(metadata, plain);
+    error = metadata->search(metadata);
+    if (!error)
+        error = metadata->get_value(metadata, &config);
+    if (error == WT_NOTFOUND) {
+        dsw_refuse(uri, "the database has none of this name");
+        error = ENOENT;
+    } else if (!error && strncmp(plain, "file:", 5) == 0) {
+        error = each(of, session, plain + 5, config);
+    } else if (!error && strncmp(plain, "colgroup:", 9) == 0) {
+        char *copy = strdup(config);
+        error = copy ? visit_source(session, metadata, plain, copy, each, of) : ENOMEM;
+        free(copy);
+    } else if (!error) {
+        error = visit_parts(session, "colgroup", plain + 6, each, of);
+        if (!error && with_indexes)
+            error = visit_parts(session, "index", plain + 6, each, of);
+    }
+    metadata->close(metadata);
+    return error;
+}
+
+/* The one file of a table. */
+struct one_file {
+    char *name; /* of DSW_NAME_LEN bytes */
+    int count;
+    bool pushed;
+    const char *why; /* its keys cannot be looked up at the server */
+};
+
+/* Why the functions at the server would read this file wrong. A setting that this version does not have is not found. */
+static const char *why_not_pushed(WT_SESSION *session, const char *config)
+{
+    static const struct {
+        const char *key, *harmless, *why;
+    } settings[] = {
+        {"collator", "none", "it has a collator: a server knows only the order of bytes"},
+        {"huffman_key", "none", "its keys are encoded (huffman_key)"},
+        {"huffman_value", "none", "its values are encoded (huffman_value)"},
+        {"encryption.name", "none", "it is encrypted"},
+    };
+    WT_EXTENSION_API *api = session->connection->get_extension_api(session->connection);
+    WT_CONFIG_ITEM value;
+    for (size_t i = 0; i < sizeof(settings) / sizeof(*settings); i++) {
+        int error = api->config_get_string(api, session, config, settings[i].key, &value);
+        if (error && error != WT_NOTFOUND)
+            return "its configuration cannot be read";
+        if (!error && value.len && (value.len != strlen(settings[i].harmless) || memcmp(value.str, settings[i].harmless, value.len)))
+            return settings[i].why;
+    }
+    if (api->config_get_string(api, session, config, "key_format", &value) == 0 && value.len == 1 && *value.str == 'r')
+        return "it is a column store";
+    return NULL;
+}
+
+static int take_one(void *of, WT_SESSION *session, const char *file, const char *config)
+{
+    struct one_file *one = of;
+    if (one->count++ || strlen(file) >= DSW_NAME_LEN)
+        return 0;
+    strcpy(one->name, file);
+    one->why = one->pushed ? why_not_pushed(session, config) : NULL;
+    return 0;
+}
+
+int dswc_file_of(void *of_caller, const char *uri, bool pushed, char *name)
+{
+    WT_SESSION *session = of_caller;
+    struct one_file one = {.name = name, .pushed = pushed};
+    int error = visit_files(session, uri, false, take_one, &one);
+    if (error)
+        return error;
+    if (one.why)
+        return refuse(uri, one.why);
+    return one.count == 1 ? 0 : refuse(uri, "it has column groups: name one, as colgroup:TABLE:NAME");
+}
+
+static int mark_truncated(void *of, WT_SESSION *session, const char *file, const char *config)
+{
+    return dsw_truncated(session->connection, file);
+}
+
+int dswc_truncate(void *of_caller, const char *uri, void *start, void *stop, const char *config)
+{
+    WT_SESSION *session = of_caller;
+    WT_CURSOR *cursor = start ? start : stop;
+    if (!uri && !cursor)
+        return refuse("truncate", "name the table, or give a cursor");
+    const char *of = uri ? uri : cursor->uri;
+    /* The log, for instance, has no keys. */
+    bool is_table = strncmp(of, "log:", 4) != 0;
+    int error = is_table ? visit_files(session, of, true, mark_truncated, NULL) : 0;
+    return error ? error : session->truncate(session, uri, start, stop, config);
+}
+
+/* ---- Searches ------------------------------------------------------------------------------- */
+
 /* A value as it is stored, whatever its format. */
 static void set_raw_value(WT_CURSOR *cursor, const void *bytes, size_t len)
 {
@@ -270,7 +496,7 @@ int dswc_search(void *of_caller)
     const void *value = NULL;
     size_t value_len = 0;
     bool is_hinted = cursor->flags & WT_CURSTD_KEY_SET && strncmp(uri, "file:", 5) == 0 && cursor->key_format[0] != 'r' &&
-                     dsw_hint(cursor->session->connection, uri, cursor->key.data, cursor->key.size, 0, true) == 0;
+                     dsw_hint(cursor->session, cursor->session->connection, uri, cursor->key.data, cursor->key.size, 0, true) == 0;
     int error = cursor->search(cursor);
     int is_answered = is_hinted ? dsw_hint_end(&value, &value_len) : 0;
     if (error != WT_PREPARE_CONFLICT || !is_answered)
@@ -281,16 +507,6 @@ int dswc_search(void *of_caller)
         return WT_NOTFOUND;
     set_raw_value(cursor, value, value_len);
     return 0;
-}
-
-int dswc_truncate(void *of_caller, const char *uri, void *start, void *stop, const char *config)
-{
-    WT_SESSION *session = of_caller;
-    WT_CURSOR *cursor = start ? start : stop;
-    if (!uri && !cursor)
-        return EINVAL;
-    dsw_truncated(session->connection, uri ? uri : cursor->uri);
-    return session->truncate(session, uri, start, stop, config);
 }
 
 const void *dswc_connection(void *session)

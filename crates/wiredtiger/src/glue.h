@@ -47,16 +47,24 @@ int dsw_write(void *file, uint64_t offset, size_t len, const void *from);
 int dsw_file_size(void *file, int64_t *size);
 int dsw_truncate_file(void *file, uint64_t len);
 int dsw_sync(void *file);
-int dsw_hint(const void *connection, const char *uri, const void *key, size_t key_len, unsigned ahead, bool may_push);
+int dsw_hint(void *session, const void *connection, const char *uri, const void *key, size_t key_len, unsigned ahead, bool may_push);
 /* The end of the hint. 1: the search was answered: *value is its value, or NULL. 2: not, though it was refused. */
 int dsw_hint_end(const void **value, size_t *value_len);
-int dsw_policy(const void *connection, const char *uri, int policy, unsigned sample_percent);
-int dsw_truncated(const void *connection, const char *uri);
+int dsw_policy(void *session, const void *connection, const char *uri, int policy, unsigned sample_percent);
+/* Keys of this file are not looked up any more. */
+int dsw_truncated(const void *connection, const char *file);
+/* Sets the words of ds_wt_error. */
+void dsw_refuse(const char *uri, const char *why);
+
+/* Room for the name of a file. */
+#define DSW_NAME_LEN 1024
 
 /* In C; pointers to WiredTiger's structures have no type in Rust. */
 int dswc_init(void *connection, void *config);
 int dswc_search(void *cursor);
 int dswc_truncate(void *session, const char *uri, void *start, void *stop, const char *config);
+/* The file of a table; EINVAL if it has several, or with `pushed` if a server would read it wrong. */
+int dswc_file_of(void *session, const char *uri, bool pushed, char *name);
 const void *dswc_connection(void *session);
 
 #endif

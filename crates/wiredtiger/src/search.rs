@@ -6,7 +6,7 @@ use crate::failure::Failure;
 use crate::file::DataFile;
 use crate::order::Leaf;
 use crate::page;
-use crate::space::{Policy, Slot};
+use crate::slot::{Policy, Slot};
 use crate::stash::{Stash, Taken};
 use crate::stats::{Fallback, STATS, add, fell_back, trip};
 use std::sync::atomic::Ordering;
@@ -20,6 +20,8 @@ const AHEAD_LEN_MAX: usize = 512 << 10;
 const AHEAD_BLOCKS_MAX: usize = 48;
 /// How long a lookup that is late waits (`controls`).
 const LATE: Duration = Duration::from_millis(20);
+/// Reads that a lookup saves, about: where more than three of five fall back, there are none for a while.
+const LOOKUP_WORTH: usize = 3;
 /// The most room of values and paths.
 const ROOM_MAX: u32 = 900 << 10;
 
@@ -164,8 +166,7 @@ impl Thread {
         }
         let leaf = lock(&file.order).leaf(offset);
         let start = Address { offset, len: to.len() as u32, checksum: 0 };
-        if self.is_hinted(file) && self.hint.may_push {
-            self.hint.may_push = false;
+        if self.is_hinted(file) && std::mem::take(&mut self.hint.may_push) && file.slot.lookups.is_worth() {
             self.hint.answer = if controls::late() {
                 Some(Found::Later(Arc::clone(file), start, allocation))
             } else {
@@ -269,7 +270,7 @@ fn is_block(len: usize) -> bool {
 /// The way to a key, if it is worth it.
 fn path(file: &DataFile, start: Address, allocation: u32, key: &[u8], ahead: u32) -> Option<Blocks> {
     let slot = &file.slot;
-    if ahead == 0 && !slot.tuner.takes_path() {
+    if ahead == 0 && !slot.tuner.is_worth() {
         return None;
     }
     // Leaves of WiredTiger's default length are of eight units.
@@ -288,36 +289,37 @@ fn path(file: &DataFile, start: Address, allocation: u32, key: &[u8], ahead: u32
 
 /// Looks a key up at the server. `None`: WiredTiger has to.
 fn push(file: &DataFile, start: Address, allocation: u32, key: &[u8]) -> Option<Found> {
+    let found = look_up(file, start, allocation, key);
+    // A lookup saves about so many reads, and one that falls back is a trip for nothing.
+    file.slot.lookups.note(if found.is_ok() { LOOKUP_WORTH } else { 0 });
+    found.inspect_err(|why| fell_back(*why)).ok()
+}
+
+fn look_up(file: &DataFile, start: Address, allocation: u32, key: &[u8]) -> Result<Found, Fallback> {
     let slot = &file.slot;
     let find = Find { start, allocation, key, ahead: 0 };
     for _ in 0..2 {
         let room = slot.value_room.load(Ordering::Relaxed);
-        match file.space.functions.get(file, &find, room as usize) {
-            Ok(Answer::Found(value)) => {
+        match file.space.functions.get(file, &find, room as usize)? {
+            Answer::Found(value) => {
                 trip(Some(&STATS.pushed), value.len() + 16);
-                return Some(Found::Value(value));
+                return Ok(Found::Value(value));
             }
-            Ok(Answer::Absent) => {
+            Answer::Absent => {
                 trip(Some(&STATS.pushed), 16);
-                return Some(Found::Absent);
+                return Ok(Found::Absent);
             }
-            Ok(Answer::Unsupported(Reason::NO_ROOM, needed)) if needed > room && needed <= ROOM_MAX => {
+            Answer::Unsupported(Reason::NO_ROOM, needed) if needed > room && needed <= ROOM_MAX => {
                 trip(None, 16);
                 slot.value_room.fetch_max((needed + 1024).min(ROOM_MAX), Ordering::Relaxed);
             }
-            Ok(Answer::Unsupported(reason, _)) => {
+            Answer::Unsupported(reason, _) => {
                 trip(None, 16);
-                fell_back(Fallback::Of(reason));
-                return None;
-            }
-            Err(why) => {
-                fell_back(why);
-                return None;
+                return Err(Fallback::Of(reason));
             }
         }
     }
-    fell_back(Fallback::Of(Reason::NO_ROOM));
-    None
+    Err(Fallback::Of(Reason::NO_ROOM))
 }
 
 fn counted(found: Result<Blocks, Fallback>, kind: Option<&std::sync::atomic::AtomicU64>) -> Option<Blocks> {

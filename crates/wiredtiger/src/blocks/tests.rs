@@ -154,7 +154,7 @@ fn lookups_agree_with_the_wiredtiger_of_this_machine() {
     let run = run.expect("it starts");
     assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
     let tables = tables(&String::from_utf8(run.stdout).expect("text"), &directory, "");
-    assert!(tables.len() == 8 && tables.iter().all(|table| table.lookups.len() == 4000));
+    assert!(tables.len() == 9 && tables.iter().all(|table| table.lookups.len() == 4000));
     agree(&tables);
     std::fs::remove_dir_all(&directory).expect("removed");
 }
