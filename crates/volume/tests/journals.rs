@@ -125,6 +125,25 @@ fn an_image_is_not_served_with_the_journal_of_another() {
     assert_eq!(one.pages(), [7; 8]);
 }
 
+/// A server that has become another user cannot take the mark away at its end: an image with one and a clean journal is as one without.
+#[test]
+fn a_mark_that_stayed_after_an_orderly_end_is_no_journal() {
+    let directory = tempfile::tempdir().unwrap();
+    let [one, two] = ["one", "two"].map(|name| Volume::new(directory.path(), name));
+    let marked = one.killed_after(1);
+    drop(one.open().unwrap());
+    let clean = std::fs::read(&one.journal).unwrap();
+    marked.put_back();
+    std::fs::write(&one.journal, clean).unwrap();
+    drop(one.open_without().expect("its journal has nothing"));
+    // The journal of another image is not carried out into it.
+    two.killed_after(2).put_back();
+    let text = told(Volume { image: one.image.clone(), journal: two.journal.clone() }.open());
+    assert!(text.contains("has writes for another file than"), "{text}");
+    assert_eq!(one.pages(), [1; 8]);
+    drop(one.open().unwrap());
+}
+
 #[test]
 fn a_journal_that_is_gone_is_missed_until_its_writes_are_given_up() {
     let directory = tempfile::tempdir().unwrap();

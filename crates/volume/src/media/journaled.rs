@@ -67,18 +67,22 @@ pub(super) fn open(
 
 /// Whether the journal at `path` is the image's, as far as the mark says.
 fn check(image: &Path, path: &Path, mark: &Result<Option<Mark>, Errno>) -> io::Result<()> {
-    let found = kind(path)?;
-    let id = if let Some(Kind::Journal { id, .. }) = found { id } else { None };
-    match mark {
-        Ok(Some(mark)) if id != Some(mark.id) && !is_done_with(mark) => Err(refused(format!(
+    let Ok(mark) = mark else { return Ok(()) };
+    let (id, pending) = match kind(path)? {
+        Some(Kind::Journal { id, pending }) => (id, pending),
+        Some(Kind::New | Kind::Other) | None => (None, false),
+    };
+    match (mark, id) {
+        (Some(mark), Some(id)) if mark.id == id => Ok(()),
+        (Some(mark), _) if !is_done_with(mark) => Err(refused(format!(
             "the last writes of {} are in another journal than {}, in {}: name that by journal=, or bring it back{}",
             image.display(),
             path.display(),
             mark.journal.display(),
             give_up(image)
         ))),
-        Ok(None) if matches!(found, Some(Kind::Journal { id: Some(_), pending: true })) => {
-            let own = Mark { id: id.unwrap_or(0), journal: path.to_owned() };
+        (_, Some(id)) if pending => {
+            let own = Mark { id, journal: path.to_owned() };
             Err(refused(format!(
                 "{} has writes for another file than {}, which was closed in order; if the file is a copy that was made together with \
                  the journal, mark it: setfattr -n {ATTRIBUTE} -v '{}' {}",
