@@ -278,10 +278,15 @@ fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
     for _ in 0..3 {
         server.is_calm();
     }
-    // Ctrl-C ends a command that waits.
-    let interrupted = spawn(&["run", "stats64", &g, "--where", "device"]);
-    std::thread::sleep(Duration::from_millis(300));
-    kill_process(Pid::from_child(&interrupted), Signal::INT).expect("it runs");
+    // Ctrl-C ends a command that waits: the first one its function, the second one also a look for its file.
+    let mut interrupted = spawn(&["run", "stats64", &g, "--where", "device"]);
+    for _ in 0..30 {
+        std::thread::sleep(Duration::from_millis(300));
+        if interrupted.try_wait().expect("it is ours").is_some() {
+            break;
+        }
+        kill_process(Pid::from_child(&interrupted), Signal::INT).expect("it runs");
+    }
     let output = ended(interrupted);
     assert!(!output.status.success(), "{}", said(&output));
     // One that goes away is not waited for.

@@ -144,20 +144,24 @@ impl Dice {
 
 fn write_all(file: &File, object: &Object, state: &[Block]) {
     for (at, block) in state.iter().enumerate().filter(|(_, block)| block.is_some()) {
-        file.write_all_at(&object.bytes(at, *block), (at * BLOCK) as u64).expect("written");
+        with_space(file, || file.write_all_at(&object.bytes(at, *block), (at * BLOCK) as u64));
     }
 }
 
-/// A new file. The little space that is free is what removed files gave back, which XFS does in the background: on a busy machine
-/// it was not there yet.
 fn made(mount: &Path, path: &Path) -> File {
+    with_space(&File::open(mount).expect("mounted"), || File::create(path))
+}
+
+/// Does what needs space in the file system of an open file. The little that is free is what others gave back, which XFS does in the
+/// background: on a busy machine it was not there yet.
+fn with_space<T>(file: &File, mut work: impl FnMut() -> std::io::Result<T>) -> T {
     for _ in 0..100 {
-        match File::create(path) {
+        match work() {
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                run(Command::new("sync").arg("-f").arg(mount));
+                rustix::fs::syncfs(file).expect("synced");
                 std::thread::sleep(Duration::from_millis(20));
             }
-            made => return made.expect("made"),
+            done => return done.expect("written"),
         }
     }
     panic!("no space is given back");
@@ -214,7 +218,9 @@ fn disturb(arena: &Arena, index: usize, dice: &mut Dice) {
             object.change(next, |next| {
                 if next.len() > before {
                     let len = (next.len() - before) * BLOCK;
-                    fallocate(open(), FallocateFlags::empty(), (before * BLOCK) as u64, len as u64).expect("allocated");
+                    let file = open();
+                    let offset = (before * BLOCK) as u64;
+                    with_space(&file, || Ok(fallocate(&file, FallocateFlags::empty(), offset, len as u64)?));
                 }
             });
         }
@@ -226,7 +232,7 @@ fn disturb(arena: &Arena, index: usize, dice: &mut Dice) {
                 let file = OpenOptions::new().write(true).custom_flags(libc::O_DIRECT).open(&path).expect("open");
                 for (at, block) in next.iter().enumerate() {
                     let bytes = Aligned::new(&object.bytes(at, *block));
-                    file.write_all_at(bytes.bytes(), (at * BLOCK) as u64).expect("written");
+                    with_space(&file, || file.write_all_at(bytes.bytes(), (at * BLOCK) as u64));
                 }
             });
         }
