@@ -25,11 +25,9 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Refuses a file without `atomic=` whose last writes may be in a journal only.
 pub(super) fn check_without(image: &Path, file: &impl AsFd) -> io::Result<()> {
-    let journal = match Mark::of(file) {
-        Ok(Some(mark)) if !is_done_with(&mark) => mark.journal,
-        _ => beside(image),
-    };
-    let is_marked = matches!(Mark::of(file), Ok(Some(mark)) if mark.journal == journal && !is_done_with(&mark));
+    let mark = Mark::of(file).ok().flatten().filter(|mark| !is_done_with(mark));
+    let is_marked = mark.is_some();
+    let journal = mark.map_or_else(|| beside(image), |mark| mark.journal);
     if !is_marked && !matches!(kind(&journal)?, Some(Kind::Journal { pending: true, .. })) {
         return Ok(());
     }

@@ -75,13 +75,13 @@ impl Worker {
             count += 1;
         }
         match next {
-            Some(next) if has_start && self.is_before(at, next)? => Err(OpenError::Damaged { at }),
+            Some(next) if has_start && self.has_later_group(at, next)? => Err(OpenError::Damaged { at }),
             _ => Ok(count),
         }
     }
 
-    /// Whether a group that is later than the one wanted there lies behind.
-    fn is_before(&mut self, mut at: u64, (id, sequence): (u64, u64)) -> Result<bool, Errno> {
+    /// Whether a group lies at `at` or behind it that was written after the one wanted there.
+    fn has_later_group(&mut self, mut at: u64, (id, sequence): (u64, u64)) -> Result<bool, Errno> {
         let len = self.journal.properties().len_bytes;
         let is_later =
             |page: &[u8]| Header::parse(page).is_some_and(|header| header.id == id && header.sequence > sequence);
@@ -111,7 +111,7 @@ impl Worker {
         self.shared.pages.remove_inside(&range);
         missing.retain(|page| page.start < range.start || page.end > range.end);
         if !self.shared.pages.overlapping(&range).is_empty() || missing.iter().any(|page| overlap(page, &range)) {
-            return Err(OpenError::Nonsense { offset: range.start });
+            return Err(OpenError::Invalid { offset: range.start });
         }
         Ok(())
     }
@@ -122,9 +122,9 @@ impl Worker {
         record: &[u8],
         missing: &mut Vec<Range<u64>>,
     ) -> Result<(), OpenError> {
-        let delta = Delta::parse(record).map_err(|_| OpenError::Nonsense { offset: range.start })?;
+        let delta = Delta::parse(record).map_err(|_| OpenError::Invalid { offset: range.start })?;
         if delta.range() != *range || delta.is_copy() {
-            return Err(OpenError::Nonsense { offset: range.start });
+            return Err(OpenError::Invalid { offset: range.start });
         }
         if missing.contains(range) {
             return Ok(());
@@ -174,6 +174,6 @@ pub(super) enum OpenError {
     Longer,
     #[error("was written for another volume: the base of the page at byte {offset} is not there")]
     OtherVolume { offset: u64 },
-    #[error("says nonsense of the page at byte {offset}")]
-    Nonsense { offset: u64 },
+    #[error("has an invalid record of the page at byte {offset}")]
+    Invalid { offset: u64 },
 }
