@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::Process;
@@ -45,8 +46,8 @@ impl Pages {
         self.chance >> 33
     }
 
-    /// Writes pages until the server is gone.
-    fn write(&mut self, volume: &Volume) {
+    /// Writes pages, eight at a time, until the server is gone; counts how often all eight were acknowledged.
+    fn write(&mut self, volume: &Volume, acknowledged: &AtomicU64) {
         loop {
             let first = self.next() % PAGES;
             let numbers: Vec<u64> = (0..8).map(|at| (first + at * 5) % PAGES).collect();
@@ -62,6 +63,7 @@ impl Pages {
             if is_gone {
                 return;
             }
+            acknowledged.fetch_add(1, Ordering::SeqCst);
         }
     }
 
@@ -156,13 +158,19 @@ fn run(deltas: bool) {
             break;
         }
         let pid = Pid::from_child(&process.0);
-        let after = Duration::from_micros(pages.next() % 30_000);
+        // Not after a time alone: on a busy machine nothing would be written by then.
+        let (rounds, after) = (1 + pages.next() % 20, Duration::from_micros(pages.next() % 3_000));
+        let acknowledged = AtomicU64::new(0);
         std::thread::scope(|scope| {
+            let (acknowledged, began) = (&acknowledged, Instant::now());
             scope.spawn(move || {
+                while acknowledged.load(Ordering::SeqCst) < rounds && began.elapsed() < Duration::from_secs(10) {
+                    std::thread::sleep(Duration::from_micros(100));
+                }
                 std::thread::sleep(after);
                 kill_process(pid, Signal::KILL).expect("it runs");
             });
-            pages.write(&host);
+            pages.write(&host, acknowledged);
         });
         kills += 1;
     }
