@@ -69,7 +69,7 @@ impl Ahead {
         let mut in_terms_around = |form: &Linear| {
             form.terms.iter().for_each(|&(v, _)| needed.extend(entry.conditions(v)));
             let form = form.substituted(entry).linear()?.clone();
-            needed.extend(around.pass.conditions_of_steps(&form));
+            needed.extend(&around.pass.conditions_of_steps(&form));
             Some(form)
         };
         let (of, bound) = (in_terms_around(&test.of)?, in_terms_around(&test.bound)?);

@@ -254,7 +254,7 @@ fn plan(body: &Body<'_>, deltas: &[Linear], pass: &Pass) -> Plan {
                 plan.covered.insert(access.at, region);
                 needed.extend(&access.conditions);
                 if let Form::Linear(form) = &access.form {
-                    needed.extend(pass.conditions_of_steps(form));
+                    needed.extend(&pass.conditions_of_steps(form));
                 }
             }
             // One of a loop inside may be covered by a guard of that loop.
@@ -294,7 +294,7 @@ impl Pass {
             }
             match &self.conditions[i] {
                 Condition::Fits { form, bits } => {
-                    needed.extend(self.conditions_of_steps(form));
+                    needed.extend(&self.conditions_of_steps(form));
                     let end = form.hi.saturating_add(1);
                     *constraints = constrain(constraints, deltas, form, end, Within::Bits(*bits))?;
                 }
@@ -440,7 +440,7 @@ impl<'a> Body<'a> {
             if let Some(edges) = self.inner_loops.get(&b).and_then(|inner| inner.enter(&mut state)) {
                 bounded.insert(b);
                 inner_edges.most += edges.most;
-                inner_edges.rest_on.extend(edges.rest_on);
+                inner_edges.rest_on.extend(&edges.rest_on);
             }
             for (i, (op, insn)) in self.func.blocks[b.0 as usize].ops.iter().enumerate() {
                 // A loop inside whose trips are not bounded has a guard of its own.

@@ -19,8 +19,9 @@ const TERMS_MAX: usize = 4;
 const COEFFICIENT_MAX: i64 = 1 << 20;
 
 /// A linear form, or nothing known.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) enum Form {
+    #[default]
     Any,
     Linear(Linear),
 }
@@ -195,20 +196,73 @@ impl Linear {
     }
 }
 
-/// The forms of all variables at one point of the loop's body, and on which conditions each depends.
-#[derive(Clone, PartialEq, Debug)]
+/// The forms of all variables at one point of the loop's body, and on which conditions each depends. Copies share what neither of
+/// them has changed, in groups of variables: there is a state for each block, and most differ little.
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct State {
-    forms: Vec<Form>,
-    conditions: Vec<Conditions>,
+    groups: Vec<Rc<[Fact; GROUP_VARS]>>,
 }
 
-/// Indices into the list of [`Condition`]s.
-pub(super) type Conditions = BTreeSet<usize>;
+const GROUP_VARS: usize = 16;
+
+/// What is known of one variable.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Fact {
+    form: Form,
+    conditions: Conditions,
+}
+
+/// Indices into the list of [`Condition`]s; shared by copies, too.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Conditions(Option<Rc<BTreeSet<usize>>>);
+
+impl Conditions {
+    pub(super) fn new() -> Self {
+        Self::default()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.as_ref().is_none_or(|all| all.is_empty())
+    }
+
+    pub(super) fn is_subset(&self, other: &Self) -> bool {
+        match (&self.0, &other.0) {
+            (Some(all), Some(others)) => Rc::ptr_eq(all, others) || all.is_subset(others),
+            _ => self.is_empty(),
+        }
+    }
+
+    /// Whether it was not there.
+    pub(super) fn insert(&mut self, condition: usize) -> bool {
+        Rc::make_mut(self.0.get_or_insert_default()).insert(condition)
+    }
+
+    pub(super) fn extend(&mut self, other: &Self) {
+        if other.is_subset(self) {
+            return;
+        }
+        match (&mut self.0, &other.0) {
+            (Some(all), Some(others)) => Rc::make_mut(all).extend(&**others),
+            (none, others) => none.clone_from(others),
+        }
+    }
+
+    pub(super) fn retain(&mut self, keep: impl FnMut(&usize) -> bool) {
+        if let Some(all) = &mut self.0 {
+            Rc::make_mut(all).retain(keep);
+        }
+    }
+
+    pub(super) fn pop_first(&mut self) -> Option<usize> {
+        self.0.as_mut().and_then(|all| Rc::make_mut(all).pop_first())
+    }
+}
 
 impl State {
     /// Every variable as it is when control enters the header. `conditions` gets what that rests on.
     pub(super) fn at_header(hypotheses: &Hypotheses, conditions: &mut Vec<Condition>) -> Self {
-        let mut state = Self { forms: Vec::new(), conditions: Vec::new() };
+        let groups = hypotheses.of.len().div_ceil(GROUP_VARS);
+        let mut state = Self { groups: std::iter::repeat_with(Rc::default).take(groups).collect() };
         for (v, hypothesis) in hypotheses.of.iter().enumerate() {
             let v = Var(v as u16);
             let mut rests_on = Conditions::new();
@@ -221,18 +275,27 @@ impl State {
                     Linear { terms: Terms::one(of), lo: plus, hi: plus }.checked()
                 }
             };
-            state.forms.push(form);
-            state.conditions.push(rests_on);
+            state.set(v, form, rests_on);
         }
         state
     }
 
     pub(super) fn get(&self, v: Var) -> &Form {
-        &self.forms[usize::from(v.0)]
+        &self.fact(v).form
     }
 
     pub(super) fn conditions(&self, v: Var) -> &Conditions {
-        &self.conditions[usize::from(v.0)]
+        &self.fact(v).conditions
+    }
+
+    fn fact(&self, v: Var) -> &Fact {
+        let v = usize::from(v.0);
+        &self.groups[v / GROUP_VARS][v % GROUP_VARS]
+    }
+
+    fn fact_mut(&mut self, v: Var) -> &mut Fact {
+        let v = usize::from(v.0);
+        &mut Rc::make_mut(&mut self.groups[v / GROUP_VARS])[v % GROUP_VARS]
     }
 
     pub(super) fn forget(&mut self, v: Var) {
@@ -252,8 +315,7 @@ impl State {
     }
 
     fn set(&mut self, v: Var, form: Form, conditions: Conditions) {
-        self.forms[usize::from(v.0)] = form;
-        self.conditions[usize::from(v.0)] = conditions;
+        *self.fact_mut(v) = Fact { form, conditions };
     }
 
     /// Whether a variable is certainly not another one plus this.
@@ -269,20 +331,18 @@ impl State {
     /// Joins another way to the same point. Two ways that differ only in which variable's header
     /// value they bring go to `alike`: the two may be copies of each other.
     pub(super) fn join(&mut self, other: &Self, alike: &mut Vec<(Var, Var)>) {
-        for (a, b) in self.forms.iter_mut().zip(&other.forms) {
-            if a != b {
-                alike.extend(differ_in_variable(a, b));
-                *a = a.join(b);
+        for (group, others) in self.groups.iter_mut().zip(&other.groups).filter(|(a, b)| !Rc::ptr_eq(a, b)) {
+            for (i, other) in others.iter().enumerate() {
+                if group[i] != *other {
+                    Rc::make_mut(group)[i].join(other, alike);
+                }
             }
-        }
-        for (a, b) in self.conditions.iter_mut().zip(&other.conditions) {
-            a.extend(b);
         }
     }
 
     /// Gives a variable with an interval a narrower one, which something else guarantees.
     pub(super) fn narrow(&mut self, v: Var, lo: i64, hi: i64) {
-        self.forms[usize::from(v.0)] = Form::interval(lo, hi);
+        self.fact_mut(v).form = Form::interval(lo, hi);
     }
 
     /// Adds an interval, which rests on what is known of another variable.
@@ -292,13 +352,16 @@ impl State {
             Form::Linear(l) => l.add(&Linear { terms: Terms::default(), lo, hi }),
             Form::Any => Form::Any,
         };
-        self.forms[usize::from(v.0)] = form;
+        self.fact_mut(v).form = form;
     }
 
     /// Makes the form of `v` depend on the form of another variable.
     fn rest_on(&mut self, v: Var, other: Var) {
         let others = self.conditions(other).clone();
-        self.conditions[usize::from(v.0)].extend(others);
+        if others.is_subset(self.conditions(v)) {
+            return;
+        }
+        self.fact_mut(v).conditions.extend(&others);
     }
 
     /// Adds the facts that follow when control goes this way at the end of a block: a variable that was
@@ -407,6 +470,16 @@ impl State {
             Op::Atomic { size: Size::W, .. } => Form::unsigned(32),
             _ => Form::Any,
         }
+    }
+}
+
+impl Fact {
+    fn join(&mut self, other: &Self, alike: &mut Vec<(Var, Var)>) {
+        if self.form != other.form {
+            alike.extend(differ_in_variable(&self.form, &other.form));
+            self.form = self.form.join(&other.form);
+        }
+        self.conditions.extend(&other.conditions);
     }
 }
 

@@ -114,7 +114,7 @@ fn test_of(body: &Body<'_>, pass: &Pass, proved: &Conditions, b: BlockId) -> Opt
         rests_on.extend(state.conditions(v));
     }
     for form in [&l, &r] {
-        rests_on.extend(pass.conditions_of_steps(form));
+        rests_on.extend(&pass.conditions_of_steps(form));
     }
     if width == Width::W32 {
         // The low half moves by the step whether or not the whole fits 32 bits.
