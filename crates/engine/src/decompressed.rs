@@ -72,7 +72,7 @@ impl ReadStream for Decompressed {
     fn read(&self, buffer: &mut [u8]) -> Result<usize, ReadAtError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         if state.is_none() {
-            *state = Some(Open::new(&self.source, self.codec)?);
+            *state = Some(Open::new(&self.source, self.codec, &self.closed)?);
         }
         let open = state.as_mut().expect("it was opened");
         let room = buffer.len().min(STEP_LEN);
@@ -84,7 +84,7 @@ impl ReadStream for Decompressed {
             if made > 0 {
                 return Ok(made);
             }
-            if open.input.left().is_empty() && !open.read_more()? {
+            if open.input.left().is_empty() && !open.read_more(&self.closed)? {
                 let has_garbage = open.finish()?;
                 self.has_garbage.store(has_garbage, Ordering::Relaxed);
                 return Ok(0);
@@ -104,7 +104,7 @@ impl ReadStream for Decompressed {
 }
 
 impl Open {
-    fn new(source: &Source, codec: Option<Codec>) -> Result<Self, ReadAtError> {
+    fn new(source: &Source, codec: Option<Codec>, closed: &AtomicBool) -> Result<Self, ReadAtError> {
         let how = ReadAhead { chunk_bytes: INPUT_LEN, depth: INPUT_DEPTH, ..ReadAhead::default() };
         let mut input = Input::Bytes(Vec::new(), 0);
         let raw = match source {
@@ -132,7 +132,7 @@ impl Open {
         };
         let mut this = Self { raw, input, decoder: None };
         let codec = match codec {
-            None => Codec::of(this.head()?),
+            None => Codec::of(this.head(closed)?),
             codec => codec,
         };
         this.decoder = codec.map(Decoder::new).transpose().map_err(damaged)?;
@@ -140,10 +140,10 @@ impl Open {
     }
 
     /// The first bytes, as many as tell what they are, or fewer at the end.
-    fn head(&mut self) -> Result<&[u8], ReadAtError> {
+    fn head(&mut self, closed: &AtomicBool) -> Result<&[u8], ReadAtError> {
         while self.input.left().len() < Codec::HEAD_LEN {
             let begun = self.input.left().to_vec();
-            let goes_on = self.read_more()?;
+            let goes_on = self.read_more(closed)?;
             if !begun.is_empty() {
                 self.input = Input::Bytes([&begun[..], self.input.left()].concat(), 0);
             }
@@ -172,10 +172,10 @@ impl Open {
         Ok(written)
     }
 
-    /// The next input, after what was there is done. False: there is none.
-    fn read_more(&mut self) -> Result<bool, ReadAtError> {
+    /// The next input, after what was there is done. False: there is none. Once it is closed, nothing is waited for.
+    fn read_more(&mut self, closed: &AtomicBool) -> Result<bool, ReadAtError> {
         self.input = match &mut self.raw {
-            Raw::Ahead(chunks) => match chunks.next() {
+            Raw::Ahead(chunks) => match chunks.next_unless(&|| closed.load(Ordering::Relaxed)) {
                 Some(chunk) => Input::Chunk(chunk.map_err(unnamed)?, 0),
                 None => Input::Bytes(Vec::new(), 0),
             },
@@ -240,7 +240,7 @@ fn unnamed(error: ReadError) -> ReadAtError {
         ReadError::Damaged { how, .. } => ReadAtError::Damaged(how),
         ReadError::OutOfRange { start, end, len, .. } => ReadAtError::OutOfRange { start, end, len },
         ReadError::Read { source, .. } | ReadError::Open { source, .. } | ReadError::Setup(source) => source.into(),
-        other @ ReadError::NotAFile { .. } => io::Error::other(other.to_string()).into(),
+        other @ (ReadError::NotAFile { .. } | ReadError::Stopped) => io::Error::other(other.to_string()).into(),
     }
 }
 

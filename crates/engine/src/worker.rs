@@ -379,6 +379,11 @@ fn over(call: &Call<'_>, until: Option<Instant>, now: Instant) -> Option<TrapKin
     until.is_some_and(|until| now >= until).then_some(TrapKind::Deadline)
 }
 
+/// Whether a call was cancelled, or its time is over.
+pub(crate) fn is_over(call: &Call<'_>, until: Option<Instant>) -> bool {
+    over(call, until, Instant::now()).is_some()
+}
+
 /// The error of a call that is stopped before the function has its chunk.
 pub(crate) fn stopped_before(
     call: &Call<'_>,

@@ -146,12 +146,7 @@ impl ByteFile for KernelFile {
     }
 
     fn ended(&self, direction: Direction, result: Result<u64, Errno>, took: Duration) {
-        let counters = &self.file.export.functions;
-        counters.took(took);
-        match direction {
-            Direction::Read => counters.read(result.ok()),
-            Direction::Write => counters.wrote(result.unwrap_or(0), result.is_err()),
-        }
+        self.file.export.functions.ended(direction, result, took);
     }
 }
 

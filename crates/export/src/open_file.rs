@@ -15,7 +15,7 @@ use crate::space::{FileSpace, give_back};
 #[derive(Debug)]
 pub(super) struct OpenFile {
     pub(super) export: Arc<Export>,
-    pub(super) fd: OwnedFd,
+    pub(super) fd: Arc<OwnedFd>,
     /// How messages call it.
     pub(super) name: String,
     pub(super) readable: bool,
@@ -67,7 +67,7 @@ impl Start<'_> {
     /// What was found there, open.
     pub(super) fn open(self, fd: OwnedFd, readable: bool, writable: bool) -> OpenFile {
         OpenFile {
-            fd,
+            fd: Arc::new(fd),
             name: self.name(),
             readable,
             writable,

@@ -9,11 +9,14 @@ use std::io::IoSliceMut;
 use std::num::NonZero;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
-use diskside_io::buffer::ALIGNMENT_BYTES;
+use diskside_io::buffer::{ALIGNMENT_BYTES, Part};
+use diskside_io::ownring::{self, Moved};
 use diskside_io::readahead::open_direct;
+use diskside_io::ring::Op;
+use diskside_sys::attributes::is_remote;
 use diskside_sys::cache::residency;
 use rustix::buffer::spare_capacity;
 use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
@@ -30,8 +33,10 @@ const PLAIN_AHEAD_LEN: u64 = 512 << 10;
 /// A file's open files to read from, made when they are needed. `None` in one: it cannot be opened again.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
-    buffered: OnceLock<Option<OwnedFd>>,
-    direct: OnceLock<Option<OwnedFd>>,
+    buffered: OnceLock<Option<Arc<OwnedFd>>>,
+    direct: OnceLock<Option<Arc<OwnedFd>>>,
+    /// Whether its file system waits for others while a read is begun.
+    is_remote: OnceLock<bool>,
     /// Where the last long read of a host ended.
     plain_end: AtomicU64,
     /// The file system opens it with `O_DIRECT` and takes no such reads, or not in these blocks.
@@ -61,17 +66,32 @@ impl Reading {
         Self { end: range.end, direct }
     }
 
-    /// Reads some bytes into the start of the buffer: none only at the end of the file.
-    pub(super) fn read(&self, file: &OpenFile, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
-        if self.direct
-            && let Some(count) = file.readers.read_direct(file, offset, buffer)?
-        {
-            return Ok(count);
+    /// Reads some bytes into the start of a part of a buffer: none only at the end of the file.
+    pub(super) async fn read(&self, file: &OpenFile, offset: u64, into: Part) -> Moved {
+        let (readers, range, len) = (&file.readers, into.range.clone(), into.len() as u64);
+        let is_remote = *readers.is_remote.get_or_init(|| is_remote(&file.fd).unwrap_or(false));
+        let direct = if self.direct { readers.direct(file, offset, &into) } else { None };
+        let mut buffer = into.buffer;
+        if let Some((direct, whole)) = direct {
+            let range = range.start..range.start + whole;
+            let read = Op::Read { file: Arc::clone(direct), offset, buffer, range };
+            let moved = ownring::moved(read, is_remote).await;
+            if !matches!(moved.result, Err(Errno::INVAL | Errno::OPNOTSUPP)) {
+                return moved;
+            }
+            // The file system opens it so, and takes no such reads.
+            readers.refused.store(true, Ordering::Relaxed);
+            buffer = moved.buffer;
         }
-        let fd = file.readers.buffered(file);
-        let (next, len) = (offset.saturating_add(buffer.len() as u64), buffer.len() as u64);
-        begin_reading(fd, next, self.end.saturating_sub(next).min(len));
-        pread(fd, buffer, offset)
+        let fd = readers.buffered(file);
+        let next = offset.saturating_add(len);
+        begin_reading(fd.as_fd(), next, self.end.saturating_sub(next).min(len));
+        ownring::moved(Op::Read { file: Arc::clone(fd), offset, buffer, range }, is_remote).await
+    }
+
+    /// Whether it passes the page cache by.
+    pub(super) fn is_direct(&self) -> bool {
+        self.direct
     }
 
     /// Fills the buffer if the page cache has all of it; waits for nothing.
@@ -102,38 +122,30 @@ impl Readers {
         }
         let (fd, end) = (self.buffered(file), offset.saturating_add(len as u64));
         if self.plain_end.swap(end, Ordering::Relaxed) == offset {
-            begin_reading(fd, end, (len as u64).max(PLAIN_AHEAD_LEN));
+            begin_reading(fd.as_fd(), end, (len as u64).max(PLAIN_AHEAD_LEN));
         }
         pread(fd, spare_capacity(into), offset)
     }
 
-    fn buffered<'a>(&'a self, file: &'a OpenFile) -> BorrowedFd<'a> {
+    fn buffered<'a>(&'a self, file: &'a OpenFile) -> &'a Arc<OwnedFd> {
         let opened = self.buffered.get_or_init(|| {
             let path = format!("/proc/self/fd/{}", file.fd.as_raw_fd());
             let fd = openat(CWD, path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
             fadvise(&fd, 0, None, Advice::Random).ok()?;
-            Some(fd)
+            Some(Arc::new(fd))
         });
-        opened.as_ref().unwrap_or(&file.fd).as_fd()
+        opened.as_ref().unwrap_or(&file.fd)
     }
 
-    /// Reads whole blocks. `None`: these bytes have to go through the page cache.
-    fn read_direct(&self, file: &OpenFile, offset: u64, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
-        let whole = buffer.len() / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
-        let is_aligned =
-            offset.is_multiple_of(ALIGNMENT_BYTES as u64) && buffer.as_ptr().addr().is_multiple_of(ALIGNMENT_BYTES);
+    /// The descriptor past the page cache, and how many of these bytes are whole blocks for it. `None`: none of them.
+    fn direct(&self, file: &OpenFile, offset: u64, into: &Part) -> Option<(&Arc<OwnedFd>, usize)> {
+        let whole = into.len() / ALIGNMENT_BYTES * ALIGNMENT_BYTES;
+        let is_aligned = offset.is_multiple_of(ALIGNMENT_BYTES as u64) && into.is_aligned();
         if whole == 0 || !is_aligned || self.refused.load(Ordering::Relaxed) {
-            return Ok(None);
+            return None;
         }
-        let Some(fd) = self.direct.get_or_init(|| open_direct(&file.fd).ok()) else { return Ok(None) };
-        match pread(fd, &mut buffer[..whole], offset) {
-            Ok(count) => Ok(Some(count)),
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
-                self.refused.store(true, Ordering::Relaxed);
-                Ok(None)
-            }
-            Err(errno) => Err(errno),
-        }
+        let opened = self.direct.get_or_init(|| open_direct(&file.fd).ok().map(Arc::new));
+        opened.as_ref().map(|direct| (direct, whole))
     }
 }
 

@@ -4,7 +4,8 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use diskside_io::readahead::{ReadAt, ReadAtError};
+use diskside_io::buffer::{Buffer, Part};
+use diskside_io::readahead::{self, ReadAt, ReadAtError};
 use diskside_wire::file::{FileHandle, FileOp};
 use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, statx};
 use rustix::io::Errno;
@@ -171,24 +172,22 @@ impl FileSource {
         status(file.fd.as_fd()).map(Some).map_err(|errno| FileError::new(errno, self.name()))
     }
 
-    fn read_file(
-        &self,
-        (file, reading): (&OpenFile, &Reading),
-        offset: u64,
-        buffer: &mut [u8],
-    ) -> Result<(), ReadAtError> {
-        let mut filled = 0;
-        while filled < buffer.len() {
-            let rest = &mut buffer[filled..];
-            match reading.read(file, offset.saturating_add(filled as u64), rest) {
+    async fn fill(&self, (file, how): (&OpenFile, &Reading), offset: u64, into: Part) -> Result<Buffer, ReadAtError> {
+        let Part { mut buffer, range } = into;
+        let mut at = range.start;
+        while at < range.end {
+            let from = offset.saturating_add((at - range.start) as u64);
+            let moved = how.read(file, from, Part { buffer, range: at..range.end }).await;
+            buffer = moved.buffer;
+            match moved.result {
                 // It ends before the length that it had when it was opened.
                 Ok(0) => return Err(ReadAtError::Changed(FileError::changed(self.name()).message)),
-                Ok(count) => filled += count,
+                Ok(count) => at += count as usize,
                 Err(Errno::INTR) => {}
                 Err(errno) => return Err(ReadAtError::Io(errno.into())),
             }
         }
-        Ok(())
+        Ok(buffer)
     }
 }
 
@@ -232,12 +231,14 @@ impl ReadAt for FileSource {
         self.len_bytes
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+    fn read(&self, offset: u64, into: Part) -> readahead::Reading<'_> {
         match &self.of {
-            Of::File { file, reading } => self.read_file((file, reading), offset, buffer),
-            Of::Object(object) => object.read_exact_at(offset, buffer).map_err(|error| match error.changed {
-                true => ReadAtError::Changed(error.message),
-                false => ReadAtError::Io(io::Error::other(error.message)),
+            Of::File { file, reading } => Box::pin(self.fill((file, reading), offset, into)),
+            Of::Object(object) => Box::pin(async move {
+                object.fill(offset, into).await.map_err(|error| match error.changed {
+                    true => ReadAtError::Changed(error.message),
+                    false => ReadAtError::Io(io::Error::other(error.message)),
+                })
             }),
         }
     }
@@ -247,6 +248,10 @@ impl ReadAt for FileSource {
             Of::File { file, reading } => reading.read_now(file, offset, buffer),
             Of::Object(_) => false,
         }
+    }
+
+    fn has_memory(&self) -> bool {
+        matches!(&self.of, Of::File { reading, .. } if !reading.is_direct())
     }
 
     fn reads_at_once(&self) -> usize {

@@ -7,6 +7,7 @@
 //! | [`request`] | requests by position, their futures and outcomes, `poll` and `block_on` (DAPHNE D6.3, part 2) | hosts, applications |
 //! | [`instance`] | local files served by threads with a ring each, for requests from any thread | hosts, applications |
 //! | [`bytefile`] | files that are read and written here and there by one thread, which drives a ring meanwhile | kernels |
+//! | [`ownring`] | accesses as futures, for one thread that waits for them on a ring of its own | engines, copies, scans |
 //! | [`readahead`] | the chunks of a file, in order, while the next are being read | engines |
 //! | [`stream`] | pipes, sockets and other descriptors without positions | engines |
 //! | [`socket`] | TCP sockets set up for one request per segment | reactors, connections |
@@ -17,6 +18,7 @@
 pub mod buffer;
 pub mod bytefile;
 pub mod instance;
+pub mod ownring;
 pub mod readahead;
 pub mod request;
 pub mod ring;

@@ -11,7 +11,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! A thread with a ring of its own fills aligned buffers of a bounded pool; the consumer gets the
+//! A thread with a ring of its own ([`ownring`](crate::ownring)) fills aligned buffers of a bounded pool; the consumer gets the
 //! buffers themselves, without a copy, and gives each back by dropping its [`Chunk`]. Memory is
 //! bounded by `(depth + 1) × (chunk_bytes + tailroom_bytes + 12 KiB)`. So at most `depth + 1` chunks
 //! exist: who keeps that many and asks for another waits until one of them is dropped. A range of a file that is one
@@ -27,11 +27,12 @@ mod chunk_reader;
 mod control;
 mod error;
 mod file;
+mod local;
 mod plan;
 mod reader;
 mod settings;
 
-pub use any::{ReadAt, ReadAtError, ReadStream};
+pub use any::{ReadAt, ReadAtError, ReadStream, Reading};
 pub use chunk::Chunk;
 pub use chunk_reader::ChunkReader;
 pub use error::ReadError;

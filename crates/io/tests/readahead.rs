@@ -6,9 +6,16 @@ use std::io::Write as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+use std::future::poll_fn;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
-use diskside_io::readahead::{Access, ChunkReader, ReadAhead, ReadAt, ReadAtError, ReadError, ReadStream};
+use diskside_io::buffer::Part;
+use diskside_io::ownring;
+use diskside_io::readahead::{Access, ChunkReader, ReadAhead, ReadAt, ReadAtError, ReadError, ReadStream, Reading};
+use diskside_io::ring::Op;
 use proptest::prelude::*;
 
 fn how(chunk_bytes: usize, depth: usize, tailroom_bytes: usize, access: Access) -> ReadAhead {
@@ -192,15 +199,16 @@ impl ReadAt for Remote {
         self.bytes.len() as u64
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let end = offset + buffer.len() as u64;
-        assert!(self.panics_at.is_none_or(|at| !(offset..end).contains(&at)), "this reader panics on purpose");
-        if let Some((at, error)) = self.fails_at.filter(|(at, _)| (offset..end).contains(at)) {
-            let _ = at;
-            return Err(error());
-        }
-        buffer.copy_from_slice(&self.bytes[offset as usize..end as usize]);
-        Ok(())
+    fn read(&self, offset: u64, mut into: Part) -> Reading<'_> {
+        Box::pin(async move {
+            let end = offset + into.len() as u64;
+            assert!(self.panics_at.is_none_or(|at| !(offset..end).contains(&at)), "this reader panics on purpose");
+            if let Some((_, error)) = self.fails_at.filter(|(at, _)| (offset..end).contains(at)) {
+                return Err(error());
+            }
+            into.bytes().copy_from_slice(&self.bytes[offset as usize..end as usize]);
+            Ok(into.buffer)
+        })
     }
 
     fn reads_at_once(&self) -> usize {
@@ -330,7 +338,7 @@ fn one_of_several_reads_that_panics_ends_them_all() {
 #[derive(Debug)]
 struct Together {
     reads: usize,
-    waiting: (std::sync::Mutex<usize>, std::sync::Condvar),
+    waiting: std::sync::Mutex<(usize, Vec<Waker>)>,
 }
 
 impl ReadAt for Together {
@@ -338,14 +346,21 @@ impl ReadAt for Together {
         self.reads as u64 * 4096
     }
 
-    fn read_exact_at(&self, _: u64, _: &mut [u8]) -> Result<(), ReadAtError> {
-        let mut waiting = self.waiting.0.lock().unwrap();
-        *waiting += 1;
-        self.waiting.1.notify_all();
-        let patience = std::time::Duration::from_secs(30);
-        let waited = self.waiting.1.wait_timeout_while(waiting, patience, |n| *n < self.reads).unwrap();
-        assert!(!waited.1.timed_out(), "the others never came");
-        Ok(())
+    fn read(&self, _: u64, into: Part) -> Reading<'_> {
+        self.waiting.lock().unwrap().0 += 1;
+        Box::pin(async move {
+            poll_fn(|context| {
+                let (waiting, wakers) = &mut *self.waiting.lock().unwrap();
+                if *waiting == self.reads {
+                    wakers.drain(..).for_each(Waker::wake);
+                    return Poll::Ready(());
+                }
+                wakers.push(context.waker().clone());
+                Poll::Pending
+            })
+            .await;
+            Ok(into.buffer)
+        })
     }
 
     fn reads_at_once(&self) -> usize {
@@ -356,8 +371,60 @@ impl ReadAt for Together {
 #[test]
 fn as_many_reads_are_under_way_as_a_reader_asks_for() {
     let source = Together { reads: 4, waiting: Default::default() };
-    let reader = ChunkReader::over(Arc::new(source), "disk", .., &how(4096, 4, 0, Access::Auto)).unwrap();
-    assert_eq!(read_all(reader).unwrap().len(), 4 * 4096);
+    let mut reader = ChunkReader::over(Arc::new(source), "disk", .., &how(4096, 4, 0, Access::Auto)).unwrap();
+    let patience = Instant::now() + Duration::from_secs(30);
+    for _ in 0..4 {
+        let next = reader.next_unless(&|| Instant::now() >= patience).unwrap();
+        assert_eq!(next.expect("the others never came").len(), 4096);
+    }
+}
+
+/// A file of which every read waits for a disk that hangs: a pipe that nobody writes to.
+#[derive(Debug)]
+struct Hung {
+    file: Arc<OwnedFd>,
+    len: u64,
+}
+
+impl ReadAt for Hung {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&self, offset: u64, into: Part) -> Reading<'_> {
+        Box::pin(async move {
+            let Part { buffer, range } = into;
+            let read = Op::Read { file: Arc::clone(&self.file), offset, buffer, range };
+            let moved = ownring::moved(read, false).await;
+            moved.result.map_err(std::io::Error::from)?;
+            Ok(moved.buffer)
+        })
+    }
+}
+
+/// A thread that read a disk which hung came back with the disk, although the call was cancelled. Now it leaves, and what is
+/// under way keeps its own memory.
+#[test]
+fn who_reads_a_disk_that_hangs_can_leave() {
+    for pieces in [1, 3] {
+        let (end, writer) = rustix::pipe::pipe().unwrap();
+        let hung = Hung { file: Arc::new(end), len: pieces * 4096 };
+        let hung = Arc::new(hung);
+        let disk = Arc::clone(&hung) as Arc<dyn ReadAt>;
+        let mut reader = ChunkReader::over(disk, "disk", .., &how(4096, 2, 0, Access::Auto)).unwrap();
+        let asked = std::cell::Cell::new(0);
+        let stopped = || asked.replace(asked.get() + 1) > 0;
+        assert!(matches!(reader.next_unless(&stopped), Some(Err(ReadError::Stopped))));
+        assert!(reader.next().is_none(), "it ends after an error");
+        drop(reader);
+        assert_eq!(Arc::strong_count(&hung), 1, "nobody reads from it any more");
+        // The answer that comes late does not touch the bytes of another read.
+        let bytes = pattern(10_000);
+        let other = Remote { bytes: bytes.clone(), ..remote(0) };
+        let other = ChunkReader::over(Arc::new(other), "other", .., &how(4096, 2, 0, Access::Auto)).unwrap();
+        assert_eq!(rustix::io::write(&writer, &[0xff; 4096]), Ok(4096));
+        assert_eq!(read_all(other).unwrap(), bytes);
+    }
 }
 
 #[test]

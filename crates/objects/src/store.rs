@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::frames::{Ask, Entry, Meta, READ_LEN_MAX, Reply};
+use crate::frames::{Ask, Entry, Meta, Reply};
 use crate::process::Process;
 
 /// How long a thread waits for an answer. The process gives up a read before that.
@@ -92,27 +92,6 @@ impl Store {
         Ok(self.wait(ask)?.1)
     }
 
-    /// Fills a buffer with the bytes at `offset`, by several reads at once if it is long.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub fn read_into(&self, path: &str, version: &str, offset: u64, buffer: &mut [u8]) -> Result<(), StoreError> {
-        let pieces = buffer.len().div_ceil(READ_LEN_MAX);
-        let (sender, receiver) = mpsc::sync_channel(pieces);
-        for (index, piece) in buffer.chunks(READ_LEN_MAX).enumerate() {
-            let offset = offset.saturating_add((index * READ_LEN_MAX) as u64);
-            let ask = Ask::Read { path: path.into(), version: version.into(), offset, len: piece.len() as u32 };
-            self.ask(ask, Box::new(Reader { sender: sender.clone(), index }));
-        }
-        for _ in 0..pieces {
-            let (index, answer) = receiver.recv_timeout(WAIT_MAX).map_err(|_| StoreError::of(Errno::TIMEDOUT))?;
-            let (_, bytes) = answer?;
-            let at = index * READ_LEN_MAX;
-            buffer[at..at + bytes.len()].copy_from_slice(&bytes);
-        }
-        Ok(())
-    }
-
     /// Names directly below a path, behind one of them.
     ///
     /// # Errors
@@ -135,18 +114,6 @@ struct Waiter(mpsc::SyncSender<Answered>);
 impl Asker for Waiter {
     fn take(self: Box<Self>, answer: Answered) {
         let _ = self.0.send(answer);
-    }
-}
-
-/// A thread that waits for several reads: this is one of them.
-struct Reader {
-    sender: mpsc::SyncSender<(usize, Answered)>,
-    index: usize,
-}
-
-impl Asker for Reader {
-    fn take(self: Box<Self>, answer: Answered) {
-        let _ = self.sender.send((self.index, answer));
     }
 }
 

@@ -1,22 +1,24 @@
-//! A volume's medium, used by a thread that may wait: what a reactor gives its ring, this thread does itself.
+//! A volume's medium, used by a thread that may wait: what a reactor gives its ring, this thread gives its own. Writes it does itself.
 //!
 //! The same guards are held as for commands of hosts, in short pieces, so that nobody waits long for a block that a
 //! function reads. A function therefore sees every write that was acknowledged before, and whole blocks.
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
-use diskside_io::buffer::{ALIGNMENT_BYTES, Buffer};
-use diskside_io::readahead::{ReadAt, ReadAtError};
+use diskside_io::buffer::{Buffer, Part};
+use diskside_io::bytefile::Direction;
+use diskside_io::ownring;
+use diskside_io::readahead::{ReadAt, Reading};
 use diskside_io::request::{Outcome, block_on};
 use diskside_io::ring::Op;
 
 use crate::Volume;
 use crate::guard::Mode;
 use crate::medium::{Access, Action};
+use crate::volume_file::begin_read;
 
 /// Bytes that are read or written under one hold of their guard.
 pub const HOLD_BYTES: usize = 512 << 10;
@@ -40,53 +42,21 @@ impl<'a> Hold<'a> {
         }
         Self { volume, range, mode }
     }
+
+    /// The same for a reader, which gives others the thread meanwhile.
+    pub(crate) async fn shared(volume: &'a Volume, range: Range<u64>) -> Self {
+        let (mut tries, mode) = (0_u32, Mode::Shared);
+        while !volume.guards.try_hold(range.clone(), mode) {
+            tries += 1;
+            if tries < 16 { std::thread::yield_now() } else { ownring::sleep(GUARD_RETRY).await }
+        }
+        Self { volume, range, mode }
+    }
 }
 
 impl Drop for Hold<'_> {
     fn drop(&mut self) {
         self.volume.release(self.range.clone(), self.mode);
-    }
-}
-
-/// Where the bytes came from that one call was given.
-#[derive(Debug, Default)]
-pub struct Reads {
-    /// Bytes that were read from a medium or a file.
-    pub media_bytes: AtomicU64,
-    /// Bytes that the cache had.
-    pub kept_bytes: AtomicU64,
-}
-
-/// Counts what is read from a medium or a file.
-#[derive(Debug)]
-pub struct Counted<R> {
-    /// What is read.
-    pub inner: R,
-    /// Where its bytes are counted.
-    pub reads: Arc<Reads>,
-}
-
-impl<R: ReadAt> ReadAt for Counted<R> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        self.inner.read_exact_at(offset, buffer)?;
-        self.reads.media_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn read_now(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        let is_read = self.inner.read_now(offset, buffer);
-        if is_read {
-            self.reads.media_bytes.fetch_add(buffer.len() as u64, Ordering::Relaxed);
-        }
-        is_read
-    }
-
-    fn reads_at_once(&self) -> usize {
-        self.inner.reads_at_once()
     }
 }
 
@@ -102,24 +72,38 @@ impl ReadAt for VolumeReader {
         self.volume.medium.properties().len_bytes
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let mut at = 0;
-        while at < buffer.len() {
-            let len = (buffer.len() - at).min(HOLD_BYTES);
-            let from = offset + at as u64;
-            let _hold = Hold::of(&self.volume, from..from + len as u64, Mode::Shared);
-            if self.volume.is_removed() {
-                return Err(std::io::Error::from(Errno::NODEV).into());
+    fn read(&self, offset: u64, into: Part) -> Reading<'_> {
+        Box::pin(async move {
+            let Part { mut buffer, range } = into;
+            for start in range.clone().step_by(HOLD_BYTES) {
+                let part = start..range.end.min(start + HOLD_BYTES);
+                let from = offset + (start - range.start) as u64;
+                let _hold = Hold::shared(&self.volume, from..from + part.len() as u64).await;
+                if self.volume.is_removed() {
+                    return Err(std::io::Error::from(Errno::NODEV).into());
+                }
+                let read = fill_held(&self.volume, from, Part { buffer, range: part }).await;
+                buffer = read.map_err(std::io::Error::from)?;
             }
-            read_held(&self.volume, from, &mut buffer[at..at + len]).map_err(std::io::Error::from)?;
-            at += len;
-        }
-        Ok(())
+            Ok(buffer)
+        })
     }
 
     fn read_now(&self, offset: u64, buffer: &mut [u8]) -> bool {
-        // Of memory nothing is waited for but commands that change these bytes at this moment.
-        self.volume.medium.memory().is_some() && self.read_exact_at(offset, buffer).is_ok()
+        let Some(memory) = self.volume.medium.memory() else { return false };
+        for (from, part) in (offset..).step_by(HOLD_BYTES).zip(buffer.chunks_mut(HOLD_BYTES)) {
+            // Nothing is waited for but commands that change these bytes at this moment.
+            let _hold = Hold::of(&self.volume, from..from + part.len() as u64, Mode::Shared);
+            if self.volume.is_removed() {
+                return false;
+            }
+            memory.read(from as usize, part);
+        }
+        true
+    }
+
+    fn has_memory(&self) -> bool {
+        self.volume.medium.memory().is_some()
     }
 
     fn reads_at_once(&self) -> usize {
@@ -132,61 +116,49 @@ pub fn reads_at_once(volume: &Volume) -> usize {
     if volume.medium.memory().is_some() { 1 } else { volume.medium.reads_at_once() }
 }
 
-/// Reads a range that the caller holds.
+/// Reads a range that the caller holds. Waits.
 pub fn read_held(volume: &Volume, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
-    if let Some(memory) = volume.medium.memory() {
-        memory.read(offset as usize, buffer);
-        return Ok(());
-    }
-    let block = u64::from(volume.block_bytes);
-    let aligned = buffer.as_ptr().addr().is_multiple_of(ALIGNMENT_BYTES)
-        && offset.is_multiple_of(block)
-        && (buffer.len() as u64).is_multiple_of(block);
-    if aligned {
-        return read_blocks(volume, offset, buffer);
-    }
-    // Whole blocks into aligned memory, then the part that was asked for.
-    let start = offset / block * block;
-    let end = (offset + buffer.len() as u64).next_multiple_of(block);
-    let mut blocks = Buffer::zeroed((end - start) as usize);
-    read_blocks(volume, start, &mut blocks)?;
-    let skip = (offset - start) as usize;
-    buffer.copy_from_slice(&blocks[skip..skip + buffer.len()]);
+    let blocks = Part::whole(Buffer::zeroed(buffer.len()));
+    buffer.copy_from_slice(&ownring::run(fill_held(volume, offset, blocks))?);
     Ok(())
 }
 
-fn read_blocks(volume: &Volume, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
-    let mut done = 0;
-    while done < buffer.len() {
-        let at = offset + done as u64;
-        let rest = &mut buffer[done..];
-        let step = volume.medium.start(&Access::Read { offset: at, len: rest.len() });
-        wait(step.delay);
-        let action = match step.action {
-            Action::Pending(pending) => pending.wait(),
-            action => action,
-        };
-        let moved = match action {
-            Action::Bytes(slice) => {
-                let len = slice.len().min(rest.len());
-                slice.part(0..len).copy_to(&mut rest[..len]);
-                len
-            }
-            Action::File { file, len } => {
-                let len = len.min(rest.len());
-                rustix::io::retry_on_intr(|| rustix::io::pread(&file, &mut rest[..len], at))?
-            }
-            Action::Failed(errno) => return Err(errno),
-            _ => return Err(Errno::IO),
-        };
-        // A file that is shorter than it was when the volume was opened ends inside a block.
-        let moved = moved / volume.block_bytes as usize * volume.block_bytes as usize;
-        if moved == 0 {
-            return Err(Errno::IO);
-        }
-        done += moved;
+/// Fills a part of a buffer with a range that the caller holds.
+pub(crate) async fn fill_held(volume: &Volume, offset: u64, mut into: Part) -> Result<Buffer, Errno> {
+    if let Some(memory) = volume.medium.memory() {
+        memory.read(offset as usize, into.bytes());
+        return Ok(into.buffer);
     }
-    Ok(())
+    let whole = blocks_of(volume, offset, into.len());
+    if into.is_aligned() && whole == (offset..offset + into.len() as u64) {
+        return fill_blocks(volume, offset, into).await;
+    }
+    // Whole blocks into aligned memory, then the part that was asked for.
+    let (start, skip) = (whole.start, (offset - whole.start) as usize);
+    let blocks = fill_blocks(volume, start, Part::whole(Buffer::zeroed((whole.end - start) as usize))).await?;
+    let len = into.len();
+    into.bytes().copy_from_slice(&blocks[skip..skip + len]);
+    Ok(into.buffer)
+}
+
+async fn fill_blocks(volume: &Volume, offset: u64, into: Part) -> Result<Buffer, Errno> {
+    let (block, is_remote) = (volume.block_bytes as usize, volume.medium.is_remote());
+    let Part { mut buffer, range } = into;
+    let mut at = range.start;
+    while at < range.end {
+        let rest = Part { buffer, range: at..range.end };
+        let begun = begin_read(volume, offset + (at - range.start) as u64, rest, None);
+        let (moved, _) = ownring::ended(begun, is_remote).await;
+        buffer = moved.buffer;
+        // A file that is shorter than it was when the volume was opened ends inside a block.
+        match moved.result.map(|moved| moved as usize / block * block) {
+            Ok(0) => return Err(Errno::IO),
+            Ok(moved) => at += moved,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(buffer)
 }
 
 /// Writes whole blocks of a range that the caller holds alone. `blocks` is aligned memory.
@@ -228,8 +200,7 @@ pub fn write_at(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errno>
         return Err(Errno::NODEV);
     }
     let written = write_held(volume, offset, bytes);
-    volume.functions.took(began.elapsed());
-    volume.functions.wrote(if written.is_ok() { bytes.len() as u64 } else { 0 }, written.is_err());
+    volume.functions.ended(Direction::Write, written.map(|()| bytes.len() as u64), began.elapsed());
     written
 }
 

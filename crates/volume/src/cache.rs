@@ -16,7 +16,7 @@ use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use crate::Volume;
-use crate::blocking::Reads;
+use crate::metered::Reads;
 pub use reader::{version_reader, volume_reader};
 
 /// Bytes of a block.

@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use diskside_io::Errno;
+use diskside_io::bytefile::Direction;
 use serde::Serialize;
 
 /// Upper bounds of the buckets in which latencies are counted, in microseconds. A last bucket has those that took longer.
@@ -137,6 +139,15 @@ pub struct AccessStats {
 }
 
 impl AccessCounters {
+    /// A read or a write that moved so many bytes, and took so long.
+    pub fn ended(&self, direction: Direction, result: Result<u64, Errno>, took: Duration) {
+        self.took(took);
+        match direction {
+            Direction::Read => self.read(result.ok()),
+            Direction::Write => self.wrote(result.unwrap_or(0), result.is_err()),
+        }
+    }
+
     /// One read of so many bytes; `None`: it failed.
     pub fn read(&self, bytes: Option<u64>) {
         self.reads(1, bytes);

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diskside_io::Errno;
-use diskside_io::buffer::Buffer;
+use diskside_io::buffer::{Buffer, Part};
 use diskside_io::bytefile::{self, Begun, ByteFile, Direction, Hold};
 use diskside_io::request::{Outcome, Status, promise};
+use diskside_io::ring::Op;
 
 use crate::Volume;
 use crate::blocking::{blocks_of, flush, write_held};
@@ -80,7 +81,7 @@ impl VolumeFile {
         Err((mode == Mode::Exclusive).then(|| Box::new(Waiting { volume, range }) as _))
     }
 
-    fn read(&self, mut access: bytefile::Access) -> Begun {
+    fn read(&self, access: bytefile::Access) -> Begun {
         let offset = access.offset;
         let len = self.len().saturating_sub(offset).min(access.buffer.len() as u64) as usize;
         if len == 0 {
@@ -94,21 +95,7 @@ impl VolumeFile {
             Ok(hold) => hold,
             Err(hold) => return Begun::Busy { access, hold },
         };
-        let Step { delay, action } = self.volume.medium.start(&medium::Access::Read { offset, len });
-        match action {
-            Action::Bytes(bytes) => {
-                let count = bytes.len().min(len);
-                bytes.part(0..count).copy_to(&mut access.buffer[..count]);
-                Begun::Done { result: Ok(count as u64), buffer: access.buffer, after: delay, hold }
-            }
-            Action::File { file, len: most } => {
-                access.buffer.set_len(len.min(most));
-                // What the kernel asked for beyond the end it does not get.
-                Begun::Ring { op: access.on(file), after: delay, hold, direct: false }
-            }
-            Action::Pending(pending) => later(pending, access.buffer, hold),
-            action => done(failed(&action), access.buffer, delay, hold),
-        }
+        begin_read(&self.volume, offset, Part { buffer: access.buffer, range: 0..len }, hold)
     }
 
     fn write(&self, access: bytefile::Access, leave: Hold) -> Begun {
@@ -145,22 +132,42 @@ fn done(result: Result<u64, Errno>, buffer: Buffer, after: Duration, hold: Hold)
     Begun::Done { result, buffer, after, hold }
 }
 
+/// Says how the medium reads whole blocks into a part of a buffer: some of them at least. The caller holds them.
+pub(crate) fn begin_read(volume: &Volume, offset: u64, into: Part, hold: Hold) -> Begun {
+    let Part { mut buffer, range } = into;
+    let Step { delay, action } = volume.medium.start(&medium::Access::Read { offset, len: range.len() });
+    match action {
+        Action::Bytes(bytes) => {
+            let count = bytes.len().min(range.len());
+            bytes.part(0..count).copy_to(&mut buffer[range][..count]);
+            done(Ok(count as u64), buffer, delay, hold)
+        }
+        Action::File { file, len } => {
+            // What the kernel asked for beyond the end it does not get.
+            let range = range.start..range.end.min(range.start + len);
+            Begun::Ring { op: Op::Read { file, offset, buffer, range }, after: delay, hold, direct: false }
+        }
+        Action::Pending(pending) => later(pending, Part { buffer, range }, hold),
+        action => done(failed(&action), buffer, delay, hold),
+    }
+}
+
 /// A read whose bytes the medium brings later.
-fn later(pending: Pending, mut buffer: Buffer, hold: Hold) -> Begun {
+fn later(pending: Pending, into: Part, hold: Hold) -> Begun {
     let (promise, future) = promise::<Outcome>();
+    let Part { mut buffer, range } = into;
     pending.then(move |action| {
         let (status, transferred_bytes) = match action {
             Action::Bytes(bytes) => {
-                let count = bytes.len().min(buffer.len());
-                bytes.part(0..count).copy_to(&mut buffer[..count]);
+                let count = bytes.len().min(range.len());
+                bytes.part(0..count).copy_to(&mut buffer[range][..count]);
                 (Status::Success, count as u64)
             }
             action => (Status::from_errno(failed(&action).err().unwrap_or(Errno::IO)), 0),
         };
-        drop(hold);
         promise.complete(Outcome { status, transferred_bytes, buffer: Some(buffer) });
     });
-    Begun::Elsewhere { future, buffer: None, hold: None }
+    Begun::Elsewhere { future, buffer: None, hold }
 }
 
 fn failed(action: &Action) -> Result<u64, Errno> {
@@ -197,12 +204,7 @@ impl ByteFile for VolumeFile {
     }
 
     fn ended(&self, direction: Direction, result: Result<u64, Errno>, took: Duration) {
-        let counters = &self.volume.functions;
-        counters.took(took);
-        match direction {
-            Direction::Read => counters.read(result.ok()),
-            Direction::Write => counters.wrote(result.unwrap_or(0), result.is_err()),
-        }
+        self.volume.functions.ended(direction, result, took);
     }
 }
 

@@ -42,9 +42,8 @@ use crate::schedule::seat::Seat;
 use crate::schedule::yield_to_reactor::InPieces;
 use crate::statistics::counters::FunctionId;
 use diskside_export::{FileError, FileSession, FileSource, SinkMode, Statx};
-use diskside_volume::blocking::{Counted, Reads};
 use diskside_volume::cache::{BlockCache, version_reader, volume_reader};
-use diskside_volume::metered::Metered;
+use diskside_volume::metered::{Meter, Metered, Reads};
 
 /// A call that is queued or runs.
 #[derive(Debug)]
@@ -313,7 +312,7 @@ impl Job {
                 PlannedSource::Memory(memory, range) => {
                     let cancel = self.control.cancel.clone();
                     let inner = MemoryReader { memory: Arc::clone(memory), cancel };
-                    let reader = Arc::new(Counted { inner, reads });
+                    let reader = Arc::new(Metered { inner, meter: Meter { counters: None, reads } });
                     Source::Reader { name: MEMORY_NAME.into(), reader, range: Some(range.clone()) }
                 }
                 PlannedSource::HostStream => {
@@ -449,11 +448,12 @@ fn take_off(trailer: &mut Trailer, waited: Duration) {
 
 /// A file of an export as input of a call over a range of it.
 fn file_reader(cache: &Arc<BlockCache>, file: FileSource, range: &Range<u64>, reads: &Arc<Reads>) -> Arc<dyn ReadAt> {
-    let (counters, version) = (file.counters(), file.version_of_object());
-    let inner = Metered { counters, inner: file.reading(range) };
+    let version = file.version_of_object();
+    let meter = Meter { counters: Some(file.counters()), reads: Arc::clone(reads) };
+    let metered = Metered { inner: file.reading(range), meter };
     match version {
-        Some(version) => version_reader(cache, inner, version, range.end - range.start, reads),
-        None => Arc::new(Counted { inner, reads: Arc::clone(reads) }),
+        Some(version) => version_reader(cache, metered, version, range.end - range.start),
+        None => Arc::new(metered),
     }
 }
 

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use diskside_engine::{ReadAt, Turns};
 use diskside_io::Errno;
+use diskside_io::buffer::{Buffer, Part};
+use diskside_io::ownring;
 use diskside_nvme::Status;
 use diskside_rights::Access;
 use diskside_sbpf::trap::TrapKind;
@@ -20,8 +22,8 @@ use diskside_scan::{
     Answer, Event, FailureKind, PLAN_LEN_MAX, Program, ReadOf, ReadsBy, Report, SCAN_NAME, SCAN_PIND, ScanError,
     Source, Start, Stop, function_of,
 };
-use diskside_volume::blocking::Reads;
 use diskside_volume::cache::version_reader;
+use diskside_volume::metered::{Meter, Metered, Reads};
 use diskside_wire::file::FileHandle;
 use diskside_wire::function::{
     Called, Endpoint, EndpointKind, FunctionKind, FunctionRequest, Outcome, PlaceInSource, Times, Trailer,
@@ -323,10 +325,12 @@ impl ScanJob {
                 Event::Scan { .. } => return Err(told(ScanError::Garbage("it has one file, and asks for others"))),
                 Event::Read { offset, len, of } => {
                     let file = self.reader(file, of, len, &reads);
+                    let cancel = self.control.cancel.clone();
                     let read = move || {
-                        let mut bytes = vec![0; len];
-                        let filled = file.read_exact_at(offset, &mut bytes);
-                        filled.map(|()| bytes).map_err(|error| error.to_string())
+                        let is_over = || cancel.is_cancelled() || Instant::now() >= until;
+                        let read = file.read(offset, Part::whole(vec![0; len].into()));
+                        let read = ownring::run_unless(read, &is_over).ok_or("the scan is over")?;
+                        read.map(Buffer::into_vec).map_err(|error| error.to_string())
                     };
                     scanning.answer(Answer(Box::new(read))).map_err(told)?;
                     Ok(())
@@ -355,7 +359,10 @@ impl ScanJob {
     fn reader(&self, file: &FileSource, of: ReadOf, len: usize, reads: &Arc<Reads>) -> Arc<dyn ReadAt> {
         let file = file.clone();
         match file.version_of_object().filter(|_| of == ReadOf::Metadata) {
-            Some(version) => version_reader(&self.context.environment.cache, file, version, len as u64, reads),
+            Some(version) => {
+                let meter = Meter { counters: None, reads: Arc::clone(reads) };
+                version_reader(&self.context.environment.cache, Metered { inner: file, meter }, version, len as u64)
+            }
             None => Arc::new(file),
         }
     }

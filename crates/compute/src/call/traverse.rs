@@ -284,7 +284,7 @@ impl TraversePlan {
                         lens.push(end.saturating_sub(endpoint.offset));
                         files.push(file.clone());
                         let counters = file.counters();
-                        readers.push((Arc::new(Metered { inner: file, counters }), endpoint.offset));
+                        readers.push((Arc::new(Metered::by(counters, file)), endpoint.offset));
                     }
                     Err(error) => return (Vec::new(), trailer::of_file(&error)),
                 },
@@ -323,7 +323,8 @@ impl TraversePlan {
         };
         let mut traversal = Traversal::in_turns(&self.function, code, limits, turns);
         traversal.stop_with(control.cancel.clone());
-        let mut source = Waiting { readers, buffer: Vec::new() };
+        let is_over = || control.cancel.is_cancelled() || Instant::now() >= deadline;
+        let mut source = Waiting { readers, buffer: Vec::new(), is_over: &is_over };
         let ran = traversal.run(&self.request(args, &lens, deadline), &mut source).map(<[u8]>::to_vec);
         // Bytes of two versions of a file make no result, and no error either, unless the host sees to that itself.
         let changed = || files.iter().find_map(|file| file.unchanged().err());
@@ -393,23 +394,27 @@ impl TraversePlan {
 }
 
 /// Volumes and files, read by a thread that may wait.
-struct Waiting {
+struct Waiting<'a> {
     /// With where in them the file begins.
     readers: Vec<(Arc<dyn ReadAt>, u64)>,
     buffer: Vec<u8>,
+    /// Whether nobody waits for it any more.
+    is_over: &'a dyn Fn() -> bool,
 }
 
-impl TraverseSource for Waiting {
+impl TraverseSource for Waiting<'_> {
     fn read(&mut self, read: &TraverseRead) -> io::Result<&[u8]> {
         let (reader, start) = &self.readers[read.file as usize];
         let len = read.len as usize;
         if self.buffer.len() < len {
             self.buffer.resize(len, 0);
         }
-        reader.read_exact_at(start + read.offset, &mut self.buffer[..len]).map_err(|error| match error {
-            ReadAtError::Io(error) => error,
-            other => io::Error::other(other),
-        })?;
+        reader.read_unless(start + read.offset, &mut self.buffer[..len], self.is_over).map_err(
+            |error| match error {
+                ReadAtError::Io(error) => error,
+                other => io::Error::other(other),
+            },
+        )?;
         Ok(&self.buffer[..len])
     }
 }

@@ -20,7 +20,7 @@ use crate::call::control::Control;
 use crate::call::input::InputQueue;
 use crate::call::used::{Lost, Used};
 use diskside_export::{FileError, FileSession, FileSource, Found, SHORT_FILE_LEN_MAX, Statx};
-use diskside_volume::blocking::Reads;
+use diskside_volume::metered::Reads;
 
 /// Files that are looked up at a time, and when fewer are enough: what was read of them.
 const BATCH_FILES: usize = 64;
@@ -168,6 +168,10 @@ impl FilesByPath {
         self.control.uses(&self.context, [Used::Export(export)]).map_err(Lost::error)
     }
 
+    fn is_cancelled(&self) -> bool {
+        self.control.cancel.is_cancelled()
+    }
+
     fn decompressed(&self, source: Source, codec: Option<Codec>) -> Source {
         if codec.is_some() { source.decompressed(codec, Some(Arc::clone(&self.turns))) } else { source }
     }
@@ -290,7 +294,7 @@ impl Sources for FilesByPath {
                 let asks = self.is_compressed(&[CompressedBy::Any, CompressedBy::AnyWithoutHeader]);
                 let mut head = vec![0; if asks { Codec::HEAD_LEN } else { 0 }];
                 // These bytes are read again, and counted then.
-                file.read_exact_at(0, &mut head).map_err(|error| failed(&name, 0, error))?;
+                file.read_unless(0, &mut head, &|| self.is_cancelled()).map_err(|error| failed(&name, 0, error))?;
                 let reader = (self.read)(file, range.clone());
                 let codec = self.codec_of(&head);
                 self.check_header(&name, &head)?;
@@ -345,7 +349,8 @@ impl FilesByPath {
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, (range.end - range.start) as usize).collect();
         let to = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
         let start = range.start;
-        (self.read)(file, range).read_exact_at(start, to).map_err(|error| failed(&name, start, error))?;
+        let read = (self.read)(file, range).read_unless(start, to, &|| self.is_cancelled());
+        read.map_err(|error| failed(&name, start, error))?;
         Ok(bytes)
     }
 }

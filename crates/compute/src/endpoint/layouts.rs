@@ -5,12 +5,15 @@
 //! more. Calls that write stop for it; calls that read continue to their end.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use diskside_engine::{ReadAt, ReadAtError};
+use diskside_engine::ReadAt;
 use diskside_io::Errno;
+use diskside_io::buffer::Part;
+use diskside_io::readahead::Reading;
 use diskside_nvme::Status;
 use diskside_wire::function::{Endpoint, FieldError, LayoutAction, LayoutRequest, LayoutRun};
 
@@ -236,7 +239,7 @@ impl Layout {
     }
 
     /// The bytes that an endpoint means: no further than the file goes.
-    pub(crate) fn range(&self, endpoint: &Endpoint) -> std::ops::Range<u64> {
+    pub(crate) fn range(&self, endpoint: &Endpoint) -> Range<u64> {
         let end = endpoint.offset.saturating_add(endpoint.len).min(self.file_len);
         endpoint.offset.min(end)..end
     }
@@ -249,17 +252,29 @@ impl Layout {
         buffer: &mut [u8],
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let end = offset + buffer.len() as u64;
-        let mut at = offset;
-        for run in self.runs_from(offset).take_while(|run| run.logical < end) {
-            let (from, to) = (run.logical.max(offset), (run.logical + run.len).min(end));
-            buffer[(at - offset) as usize..(from - offset) as usize].fill(0);
-            let part = &mut buffer[(from - offset) as usize..(to - offset) as usize];
-            read(run.physical + from - run.logical, part)?;
-            at = to;
+        for (part, place) in self.parts(offset, buffer.len()) {
+            match place {
+                Some(place) => read(place, &mut buffer[part])?,
+                None => buffer[part].fill(0),
+            }
         }
-        buffer[(at - offset) as usize..].fill(0);
         Ok(())
+    }
+
+    /// The parts of so many bytes of the file, in order: each where it is among them, and where on the volume, if it has a place there.
+    fn parts(&self, offset: u64, len: usize) -> impl Iterator<Item = (Range<usize>, Option<u64>)> {
+        let end = offset + len as u64;
+        let (mut at, behind) = (offset, (end..end, None));
+        let runs = self.runs_from(offset).take_while(move |run| run.logical < end).map(move |run| {
+            let from = run.logical.max(offset);
+            (from..(run.logical + run.len).min(end), Some(run.physical + from - run.logical))
+        });
+        let with_holes = runs.chain([behind]).flat_map(move |(part, place)| {
+            let hole = std::mem::replace(&mut at, part.end)..part.start;
+            [(hole, None), (part, place)]
+        });
+        let parts = with_holes.filter(|(part, _)| !part.is_empty());
+        parts.map(move |(part, place)| ((part.start - offset) as usize..(part.end - offset) as usize, place))
     }
 }
 
@@ -296,7 +311,7 @@ impl LayoutReader {
     }
 
     /// The bytes that an endpoint means: no further than the file goes.
-    pub(crate) fn range(&self, endpoint: &Endpoint) -> std::ops::Range<u64> {
+    pub(crate) fn range(&self, endpoint: &Endpoint) -> Range<u64> {
         self.layout.range(endpoint)
     }
 }
@@ -306,8 +321,18 @@ impl ReadAt for LayoutReader {
         self.layout.file_len
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        self.layout.gather(offset, buffer, |at, part| self.bytes.read_exact_at(at, part))
+    fn read(&self, offset: u64, into: Part) -> Reading<'_> {
+        Box::pin(async move {
+            let Part { mut buffer, range } = into;
+            for (part, place) in self.layout.parts(offset, range.len()) {
+                let part = range.start + part.start..range.start + part.end;
+                match place {
+                    Some(place) => buffer = self.bytes.read(place, Part { buffer, range: part }).await?,
+                    None => buffer[part].fill(0),
+                }
+            }
+            Ok(buffer)
+        })
     }
 
     fn reads_at_once(&self) -> usize {

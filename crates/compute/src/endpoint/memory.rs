@@ -8,7 +8,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use diskside_engine::{ReadAt, ReadAtError};
+use diskside_engine::ReadAt;
+use diskside_io::buffer::Part;
+use diskside_io::readahead::Reading;
 use diskside_sbpf::machine::CancelToken;
 
 use crate::call::answer::Problem;
@@ -74,10 +76,12 @@ impl ReadAt for MemoryReader {
         self.memory.len_bytes()
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let piece = offset as usize..offset as usize + buffer.len();
-        self.memory.with_piece(piece, &self.cancel, |bytes| buffer.copy_from_slice(bytes))?;
-        Ok(())
+    fn read(&self, offset: u64, mut into: Part) -> Reading<'_> {
+        Box::pin(async move {
+            let piece = offset as usize..offset as usize + into.len();
+            self.memory.with_piece(piece, &self.cancel, |bytes| into.bytes().copy_from_slice(bytes))?;
+            Ok(into.buffer)
+        })
     }
 }
 

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use diskside_engine::{ReadAt, ReadAtError, Turns};
+use diskside_engine::{ReadAt, Turns};
+use diskside_io::buffer::Part;
+use diskside_io::readahead::Reading;
 
 use crate::reactors::Reactors;
 use diskside_volume::blocking::HOLD_BYTES;
@@ -69,9 +71,13 @@ impl InPieces {
         Self { inner, way, turns, unlooked: AtomicU32::new(0) }
     }
 
-    /// Reads pieces that are in memory, in the host's turn; how many bytes it got before one that is not.
+    /// Reads pieces that are in memory, in the host's turn; how many bytes it got before one that is not. It takes no turn for a disk:
+    /// other reads of it that this thread has under way would wait with it, and hold their blocks.
     fn read_kept(&self, offset: u64, buffer: &mut [u8]) -> usize {
         let looks = |left: u32| left.checked_sub(1);
+        if !self.inner.has_memory() {
+            return 0;
+        }
         if self.unlooked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, looks).is_ok() {
             return 0;
         }
@@ -98,17 +104,22 @@ impl ReadAt for InPieces {
         self.inner.len()
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let mut done = 0;
-        while done < buffer.len() {
-            done += self.read_kept(offset + done as u64, &mut buffer[done..]);
-            if let Some(piece) = buffer[done..].chunks_mut(HOLD_BYTES).next() {
+    fn read(&self, offset: u64, into: Part) -> Reading<'_> {
+        Box::pin(async move {
+            let Part { mut buffer, range } = into;
+            let from = |at: usize| offset + (at - range.start) as u64;
+            let mut at = range.start;
+            loop {
+                at += self.read_kept(from(at), &mut buffer[at..range.end]);
+                let piece = at..range.end.min(at + HOLD_BYTES);
+                if piece.is_empty() {
+                    return Ok(buffer);
+                }
                 self.way.give(Instant::now());
-                self.inner.read_exact_at(offset + done as u64, piece)?;
-                done += piece.len();
+                at = piece.end;
+                buffer = self.inner.read(from(piece.start), Part { buffer, range: piece }).await?;
             }
-        }
-        Ok(())
+        })
     }
 
     fn reads_at_once(&self) -> usize {
@@ -158,9 +169,9 @@ mod tests {
             LEN as u64
         }
 
-        fn read_exact_at(&self, offset: u64, _: &mut [u8]) -> Result<(), ReadAtError> {
+        fn read(&self, offset: u64, into: Part) -> Reading<'_> {
             self.note(offset);
-            Ok(())
+            Box::pin(async { Ok(into.buffer) })
         }
 
         fn read_now(&self, offset: u64, _: &mut [u8]) -> bool {
@@ -169,6 +180,10 @@ mod tests {
                 self.note(offset);
             }
             is_kept
+        }
+
+        fn has_memory(&self) -> bool {
+            true
         }
     }
 

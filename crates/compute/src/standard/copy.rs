@@ -4,9 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
-use diskside_engine::{ReadAt, ReadAtError};
+use diskside_engine::ReadAt;
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
+use diskside_io::bytefile::Direction;
 use diskside_nvme::Status;
 use diskside_nvme::wire::memory::{COPY_FORMAT_MEMORY, MemoryCopySource, memory_opcode};
 use diskside_nvme::wire::{CopySourceEntry, Sqe, nvm_opcode};
@@ -25,7 +26,7 @@ use diskside_volume::metered::Metered;
 
 /// The most bytes of one copy.
 const COPY_LEN_MAX: u64 = 32 << 20;
-/// Bytes that are written under one hold of their guard.
+/// Bytes that are read or written under one hold of their guard.
 const HOLD_BYTES: usize = 256 << 10;
 /// Sources of one copy.
 pub(crate) const COPY_RANGES_MAX: u16 = 128;
@@ -77,12 +78,12 @@ impl Standard {
             let (part, behind) = rest.split_at_mut(len);
             rest = behind;
             let counters = Arc::clone(&volume.functions);
-            Metered { inner: VolumeReader { volume }, counters }.read_exact_at(offset, part).map_err(|error| {
-                match error {
-                    ReadAtError::Io(error) => Problem::new(Status::UNRECOVERED_READ_ERROR, error.to_string()),
-                    other => Problem::new(Status::UNRECOVERED_READ_ERROR, other.to_string()),
-                }
-            })?;
+            let reader = Metered::by(counters, VolumeReader { volume });
+            for (at, part) in (offset..).step_by(HOLD_BYTES).zip(part.chunks_mut(HOLD_BYTES)) {
+                let read = reader.read_unless(at, part, &|| command.check().is_err());
+                command.check()?;
+                read.map_err(|error| Problem::new(Status::UNRECOVERED_READ_ERROR, error.to_string()))?;
+            }
         }
         Ok(Answer::success())
     }
@@ -132,8 +133,7 @@ impl Standard {
                 return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr().into());
             }
             let written = write_blocks(&volume, at, part);
-            volume.functions.took(began.elapsed());
-            volume.functions.wrote(if written.is_ok() { part.len() as u64 } else { 0 }, written.is_err());
+            volume.functions.ended(Direction::Write, written.map(|()| part.len() as u64), began.elapsed());
             written.map_err(write_problem)?;
         }
         if sqe.fua() {

@@ -5,8 +5,8 @@
 //! looked up. So what was kept is used only if the target would give the same.
 
 use diskside_host::function::{FunctionError, RemoteFile};
-use diskside_io::readahead::{ReadAt, ReadAtError};
-use diskside_io::request::run_here;
+use diskside_io::buffer::Part;
+use diskside_io::readahead::{ReadAt, ReadAtError, Reading};
 use diskside_wire::function::Outcome as DeviceOutcome;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
@@ -137,7 +137,7 @@ impl Fetched {
 
 impl CachedFile {
     /// Fills the buffer: from what is kept, and the rest from the target, all of it asked for at once.
-    pub(super) async fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+    pub(super) async fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
         if buffer.is_empty() {
             return Ok(());
         }
@@ -225,8 +225,11 @@ impl ReadAt for CachedFile {
         self.len_bytes
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        run_here(self.read(offset, buffer))
+    fn read(&self, offset: u64, mut into: Part) -> Reading<'_> {
+        Box::pin(async move {
+            self.fill(offset, into.bytes()).await?;
+            Ok(into.buffer)
+        })
     }
 }
 

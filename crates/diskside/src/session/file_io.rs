@@ -88,7 +88,7 @@ impl FileInner {
         let mut buffer = Buffer::zeroed(len);
         let failed = |error| SessionError::device(&self.name, error);
         let file = remote.cached(&self.session, self.id, &now).map_err(failed)?;
-        file.read(offset, &mut buffer).await.map_err(|error| {
+        file.fill(offset, &mut buffer).await.map_err(|error| {
             let error = match error {
                 ReadAtError::Io(error) => error,
                 ReadAtError::Changed(_) => return SessionError::Changed(self.name.clone()),

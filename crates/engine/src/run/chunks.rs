@@ -12,7 +12,7 @@ use crate::call::{Call, CallError, Growth, Place, Source, Sources};
 use crate::environment::Log;
 use crate::pieces::Pieces;
 use crate::split::{RECORD_LEN_MAX, Split, record_index};
-use crate::worker::{ChunkInfo, stopped_before};
+use crate::worker::{ChunkInfo, is_over, stopped_before};
 use diskside_decompress::ChunkCodecs;
 use diskside_io::readahead::{Chunk, ChunkReader, ReadAhead, ReadError, ReadStream};
 use origin::Origin;
@@ -366,6 +366,12 @@ impl Current<'_> {
         Place { source: self.name.to_string(), source_index: self.request_index, range: start..start, folded: None }
     }
 
+    /// Why a read was given up.
+    fn stopped(&self) -> CallError {
+        let stopped = stopped_before(self.call, self.until, || self.place());
+        stopped.unwrap_or(CallError::Read { source_index: self.index, error: ReadError::Stopped })
+    }
+
     /// The next window, or what a record left of the last one.
     fn next_window(&mut self) -> Result<Option<(Chunk, usize)>, CallError> {
         let Windows::Ahead { reader, left, .. } = &mut self.windows else {
@@ -374,8 +380,11 @@ impl Current<'_> {
         if let Some(left) = left.take() {
             return Ok(Some(left));
         }
-        let read = reader.next().transpose();
-        let read = read.map_err(|error| CallError::Read { source_index: self.index, error })?;
+        let (call, until) = (self.call, self.until);
+        let read = match reader.next_unless(&|| is_over(call, until)).transpose() {
+            Err(ReadError::Stopped) => return Err(self.stopped()),
+            read => read.map_err(|error| CallError::Read { source_index: self.index, error })?,
+        };
         self.next_window += u64::from(read.is_some());
         Ok(read.map(|chunk| (chunk, 0)))
     }
@@ -459,14 +468,19 @@ impl Current<'_> {
         };
         let Split::Delimiter(delimiter) = self.pieces.split else { unreachable!("only records go on behind a range") };
         let origin = origin.clone();
-        origin.read_on(from..self.len, self.index, |bytes| {
+        let (call, until) = (self.call, self.until);
+        let read = origin.read_on(from..self.len, self.index, &|| is_over(call, until), |bytes| {
             if let Some(stopped) = stopped_before(self.call, self.until, || self.place()) {
                 return Err(stopped);
             }
             let end = memchr::memchr(delimiter, bytes).map(|at| at + 1);
             self.extend(&mut open, &bytes[..end.unwrap_or(bytes.len())])?;
             Ok(end.is_some())
-        })?;
+        });
+        match read {
+            Err(CallError::Read { error: ReadError::Stopped, .. }) => return Err(self.stopped()),
+            read => read?,
+        }
         let end = open.offset + open.input.len() as u64;
         let info = self.info(open.window, open.offset, end);
         Ok(Some((open.input, info)))

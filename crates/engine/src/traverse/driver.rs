@@ -69,7 +69,11 @@ impl Traversal {
             let read = self.take_read().expect("a traversal that is not done has reads to be made");
             step = match out_of_turn(turns, || source.read(&read)) {
                 Ok(data) => self.feed(data)?,
-                Err(error) => return Err(self.read_failed(&error)),
+                Err(error) => {
+                    // A read may have been given up for that.
+                    self.check_deadline(Instant::now())?;
+                    return Err(self.read_failed(&error));
+                }
             };
         }
         Ok(())

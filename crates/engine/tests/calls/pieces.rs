@@ -3,6 +3,8 @@
 use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
 use diskside_engine::{Call, ReadAt, ReadAtError, ReadStream, Sink, Source};
+use diskside_io::buffer::Part;
+use diskside_io::readahead::Reading;
 use proptest::prelude::*;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -57,10 +59,10 @@ impl ReadAt for Remote {
         self.bytes.len() as u64
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let end = offset as usize + buffer.len();
-        buffer.copy_from_slice(&self.bytes[offset as usize..end]);
-        Ok(())
+    fn read(&self, offset: u64, mut into: Part) -> Reading<'_> {
+        let end = offset as usize + into.len();
+        into.bytes().copy_from_slice(&self.bytes[offset as usize..end]);
+        Box::pin(async { Ok(into.buffer) })
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use diskside_objects::{Kind, Meta, StoreError};
+use diskside_io::buffer::{Buffer, Part};
+use diskside_io::ownring;
+use diskside_io::request::{Lost, Promise, promise};
+use diskside_objects::{Answered, Ask, Asker, Kind, Meta, READ_LEN_MAX, StoreError};
 use diskside_volume::cache::ObjectVersion;
 use diskside_wire::file::FileAttributes;
 use rustix::io::Errno;
@@ -48,15 +51,27 @@ impl OpenObject {
         if self.meta.kind == Kind::Directory {
             return Err(FileError::new(Errno::ISDIR, format!("read {}", self.name)));
         }
-        let mut bytes = vec![0; self.meta.len.saturating_sub(offset).min(len as u64) as usize];
-        self.read_exact_at(offset, &mut bytes)?;
-        Ok(bytes)
+        let bytes = vec![0; self.meta.len.saturating_sub(offset).min(len as u64) as usize];
+        ownring::run(self.fill(offset, Part::whole(bytes.into()))).map(Buffer::into_vec)
     }
 
-    /// Fills the buffer with the bytes at `offset`.
-    pub(crate) fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), FileError> {
+    /// Fills a part of a buffer with the bytes at `offset`, by several reads at once if it is long.
+    pub(crate) async fn fill(&self, offset: u64, mut into: Part) -> Result<Buffer, FileError> {
         let (store, version) = (&self.tree()?.store, &self.meta.version);
-        store.read_into(&self.path, version, offset, buffer).map_err(|error| self.failed(&error, offset))
+        let begin = |start: usize| {
+            let part = start..into.range.end.min(start + READ_LEN_MAX);
+            let (path, version) = (self.path.clone(), version.clone());
+            let offset = offset.saturating_add((start - into.range.start) as u64);
+            let (answer, read) = promise();
+            store.ask(Ask::Read { path, version, offset, len: part.len() as u32 }, Box::new(Reader(answer)));
+            (part, read)
+        };
+        let parts: Vec<_> = into.range.clone().step_by(READ_LEN_MAX).map(begin).collect();
+        for (part, read) in parts {
+            let bytes = read.await.map_err(|Refused(error)| self.failed(&error, offset))?;
+            into.buffer[part][..bytes.len()].copy_from_slice(&bytes);
+        }
+        Ok(into.buffer)
     }
 
     /// Whether the store has this version still.
@@ -76,5 +91,23 @@ impl OpenObject {
             Errno::STALE => FileError::changed(&self.name),
             _ => refused(error, format_args!("read {} at byte {offset}", self.name)),
         }
+    }
+}
+
+/// A read that the store has not answered.
+struct Reader(Promise<Result<Vec<u8>, Refused>>);
+
+/// Why a store gave no bytes.
+struct Refused(StoreError);
+
+impl Lost for Refused {
+    fn lost(what: &'static str) -> Self {
+        Self(StoreError { errno: Errno::IO, message: what.into() })
+    }
+}
+
+impl Asker for Reader {
+    fn take(self: Box<Self>, answer: Answered) {
+        self.0.complete(answer.map(|(_, bytes)| bytes).map_err(Refused));
     }
 }

@@ -12,7 +12,7 @@ mod shared;
 
 use std::fmt;
 use std::io;
-use std::ops::{Deref, DerefMut};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 pub use arena::Arena;
@@ -121,6 +121,42 @@ impl Buffer {
 
     fn memory(&self) -> &Memory {
         self.memory.as_ref().expect("a live buffer has memory")
+    }
+}
+
+/// A part of a buffer, to be filled.
+#[derive(Debug)]
+pub struct Part {
+    /// The buffer.
+    pub buffer: Buffer,
+    /// The part.
+    pub range: Range<usize>,
+}
+
+impl Part {
+    /// All of a buffer.
+    pub fn whole(buffer: Buffer) -> Self {
+        Self { range: 0..buffer.len(), buffer }
+    }
+
+    /// Length in bytes.
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// Whether it starts at a multiple of [`ALIGNMENT_BYTES`].
+    pub fn is_aligned(&self) -> bool {
+        self.buffer.is_aligned() && self.range.start.is_multiple_of(ALIGNMENT_BYTES)
+    }
+
+    /// Its bytes.
+    pub fn bytes(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.range.clone()]
     }
 }
 

@@ -1,24 +1,21 @@
-//! Read-ahead over bytes without a file descriptor: a thread asks for them, chunk after chunk.
+//! Sources of read-ahead: bytes at positions, and streams.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::ops::Range;
 use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::pin::Pin;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use rustix::io::Errno;
 
 use super::chunk::Chunk;
 use super::control::Control;
 use super::error::ReadError;
-use super::plan::{Piece, Plan};
-use crate::buffer::{Buffer, Pool};
+use crate::buffer::{Buffer, Part, Pool};
+use crate::ownring;
 
-/// Threads of one reader, whatever is worth it.
-const READS_AT_ONCE_MAX: usize = 8;
-
-/// Bytes that can be read at any position: a volume, or a file on another machine. Reading may block.
+/// Bytes that can be read at any position: a volume, or a file on another machine.
 pub trait ReadAt: fmt::Debug + Send + Sync {
     /// How many there are. It stays the same for as long as somebody reads.
     fn len(&self) -> u64;
@@ -28,12 +25,34 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
         self.len() == 0
     }
 
-    /// Fills the buffer with the bytes from `offset` on. Read-ahead asks for whole blocks of 4,096 bytes, into buffers
-    /// that are aligned to that, except at the end.
+    /// Fills a part of a buffer with the bytes from `offset` on, and gives the buffer back. Read-ahead asks for whole blocks of
+    /// 4,096 bytes, into parts that are aligned to that, except at the end. It is for [`ownring::run`], and may be dropped.
+    ///
+    /// # Errors
+    /// Why not all of them could be read.
+    fn read(&self, offset: u64, into: Part) -> Reading<'_>;
+
+    /// Fills the buffer with the bytes from `offset` on. Waits.
     ///
     /// # Errors
     /// Why not all of them could be read; the buffer's content is then undefined.
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError>;
+    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+        self.read_unless(offset, buffer, &|| false)
+    }
+
+    /// The same, unless it is `stopped`, which is asked some times a second: then it ends with `ECANCELED`, whatever the medium does.
+    ///
+    /// # Errors
+    /// As for [`read_exact_at`](Self::read_exact_at).
+    fn read_unless(&self, offset: u64, buffer: &mut [u8], stopped: &dyn Fn() -> bool) -> Result<(), ReadAtError> {
+        if self.read_now(offset, buffer) {
+            return Ok(());
+        }
+        let read = self.read(offset, Part::whole(Buffer::zeroed(buffer.len())));
+        let read = ownring::run_unless(read, stopped).ok_or_else(|| io::Error::from(Errno::CANCELED))??;
+        buffer.copy_from_slice(&read);
+        Ok(())
+    }
 
     /// Fills the buffer, if all of its bytes are in memory: then it takes time of the processor and waits for nothing. False: they are
     /// not, or nobody knows; the buffer's content is then undefined.
@@ -42,11 +61,19 @@ pub trait ReadAt: fmt::Debug + Send + Sync {
         false
     }
 
+    /// Whether there are bytes that [`read_now`](Self::read_now) may find.
+    fn has_memory(&self) -> bool {
+        false
+    }
+
     /// How many reads are worth having under way at once: more than one where each waits for a disk of its own speed.
     fn reads_at_once(&self) -> usize {
         1
     }
 }
+
+/// A read that is under way: with the buffer in the end.
+pub type Reading<'a> = Pin<Box<dyn Future<Output = Result<Buffer, ReadAtError>> + 'a>>;
 
 /// Bytes that come one after another. Reading may block.
 pub trait ReadStream: fmt::Debug + Send + Sync {
@@ -97,116 +124,9 @@ pub enum ReadAtError {
         /// Bytes that came.
         len: u64,
     },
-}
-
-/// Reads a range ahead, on one thread or several.
-pub(super) struct RangeReader {
-    pub(super) reader: Arc<dyn ReadAt>,
-    pub(super) name: PathBuf,
-    pub(super) plan: Plan,
-    pub(super) pool: Pool,
-    pub(super) control: Arc<Control>,
-    /// The piece that is read next. The thread that takes it has its buffer already: so the pieces that come first
-    /// never wait for buffers that later ones have.
-    pub(super) next: Mutex<u64>,
-    pub(super) deliver: Mutex<InOrder>,
-}
-
-/// Hands chunks out in the order of their range, whichever thread read them first.
-pub(super) struct InOrder {
-    next: u64,
-    early: BTreeMap<u64, Result<Chunk, ReadError>>,
-    /// `None` after an error: nothing comes after it.
-    out: Option<Sender<Result<Chunk, ReadError>>>,
-}
-
-impl InOrder {
-    pub(super) fn new(out: Sender<Result<Chunk, ReadError>>) -> Self {
-        Self { next: 0, early: BTreeMap::new(), out: Some(out) }
-    }
-
-    /// Takes a chunk. False: no more are wanted.
-    fn put(&mut self, index: u64, chunk: Result<Chunk, ReadError>) -> bool {
-        self.early.insert(index, chunk);
-        while let Some(out) = &self.out
-            && let Some(chunk) = self.early.remove(&self.next)
-        {
-            self.next += 1;
-            let failed = chunk.is_err();
-            // A consumer that is gone has set `stop`.
-            if out.send(chunk).is_err() || failed {
-                self.out = None;
-                self.early.clear();
-            }
-        }
-        self.out.is_some()
-    }
-}
-
-impl RangeReader {
-    /// Reads everything, on this thread and on others if that is worth it.
-    pub(super) fn run(self) {
-        let pieces = usize::try_from(self.plan.pieces()).unwrap_or(usize::MAX);
-        let others = self.reader.reads_at_once().min(READS_AT_ONCE_MAX).min(pieces).saturating_sub(1);
-        std::thread::scope(|scope| {
-            for _ in 0..others {
-                let read = || self.read_some();
-                // With fewer threads it takes longer.
-                let _ = std::thread::Builder::new().name("read-ahead".into()).spawn_scoped(scope, read);
-            }
-            self.read_some();
-        });
-    }
-
-    /// Reads the pieces that nobody else has taken yet.
-    fn read_some(&self) {
-        while let Some((index, buffer)) = self.take_next() {
-            let ended = OnPanic(self);
-            let chunk = self.read(&self.plan.piece(index), buffer);
-            std::mem::forget(ended);
-            let wanted = self.deliver.lock().unwrap_or_else(PoisonError::into_inner).put(index, chunk);
-            if !wanted {
-                return self.end();
-            }
-        }
-    }
-
-    /// Nothing comes after what was handed out.
-    fn end(&self) {
-        self.control.stop.store(true, Ordering::Release);
-        self.deliver.lock().unwrap_or_else(PoisonError::into_inner).out = None;
-        self.control.wake();
-    }
-
-    fn take_next(&self) -> Option<(u64, Buffer)> {
-        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
-        if *next == self.plan.pieces() {
-            return None;
-        }
-        let buffer = take(&self.pool, &self.control)?;
-        *next += 1;
-        Some((*next - 1, buffer))
-    }
-
-    fn read(&self, piece: &Piece, mut buffer: Buffer) -> Result<Chunk, ReadError> {
-        let data = Plan::position(piece, piece.wanted.start)..Plan::position(piece, piece.wanted.end);
-        // The whole window, as far as it goes: so a reader that needs alignment can read into this very buffer.
-        let window = piece.window.start..piece.window.end.min(self.reader.len()).max(piece.wanted.end);
-        let target = Plan::position(piece, window.start)..Plan::position(piece, window.end);
-        self.reader
-            .read_exact_at(window.start, &mut buffer[target])
-            .map_err(|error| read_error(&self.name, piece.wanted.start, error))?;
-        Ok(chunk(buffer, data, piece.wanted.start, piece.last, &self.control))
-    }
-}
-
-/// Ends a reader whose read panicked: the other threads would wait for buffers, and the consumer for the piece, for ever.
-struct OnPanic<'a>(&'a RangeReader);
-
-impl Drop for OnPanic<'_> {
-    fn drop(&mut self) {
-        self.0.end();
-    }
+    /// Another error, with the name of what was read and the place.
+    #[error(transparent)]
+    At(Box<ReadError>),
 }
 
 /// The thread that reads a stream ahead.
@@ -243,7 +163,8 @@ impl StreamReader {
                 next = (next_len > 0).then_some(free);
             }
             let data = 0..len;
-            if self.deliver.send(Ok(chunk(buffer, data, offset, next.is_none(), &self.control))).is_err() {
+            let chunk = Chunk::new(buffer, data, offset, next.is_none(), &self.control);
+            if self.deliver.send(Ok(chunk)).is_err() {
                 return Ok(());
             }
             let Some(free) = next else { return Ok(()) };
@@ -272,11 +193,10 @@ impl StreamReader {
     }
 }
 
-/// A free buffer; sleeps until there is one. `None`: nobody wants chunks any more. One thread at a time is here.
+/// A free buffer; sleeps until there is one. `None`: nobody wants chunks any more.
 fn take(pool: &Pool, control: &Control) -> Option<Buffer> {
-    control.wake.is_for_this_thread();
     loop {
-        if control.stop.load(Ordering::Acquire) {
+        if control.is_stopped() {
             return None;
         }
         match pool.take() {
@@ -287,17 +207,14 @@ fn take(pool: &Pool, control: &Control) -> Option<Buffer> {
     }
 }
 
-fn chunk(buffer: Buffer, data: Range<usize>, offset: u64, last: bool, control: &Arc<Control>) -> Chunk {
-    Chunk { buffer: Some(buffer), data, offset, last, control: Arc::clone(control) }
-}
-
-fn read_error(name: &std::path::Path, offset: u64, error: ReadAtError) -> ReadError {
+pub(super) fn read_error(name: &std::path::Path, offset: u64, error: ReadAtError) -> ReadError {
     let path = name.to_owned();
     match error {
         ReadAtError::Io(source) => ReadError::Read { path, offset, source },
         ReadAtError::Changed(how) => ReadError::Changed { path, how },
         ReadAtError::Damaged(how) => ReadError::Damaged { path, how },
         ReadAtError::OutOfRange { start, end, len } => ReadError::OutOfRange { path, start, end, len },
+        ReadAtError::At(error) => *error,
     }
 }
 

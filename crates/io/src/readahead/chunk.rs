@@ -10,14 +10,18 @@ use crate::buffer::Buffer;
 /// Consecutive bytes of a file, in a buffer that is used again after this is dropped.
 pub struct Chunk {
     /// `None` only while it is being dropped.
-    pub(super) buffer: Option<Buffer>,
-    pub(super) data: Range<usize>,
-    pub(super) offset: u64,
-    pub(super) last: bool,
-    pub(super) control: Arc<Control>,
+    buffer: Option<Buffer>,
+    data: Range<usize>,
+    offset: u64,
+    last: bool,
+    control: Arc<Control>,
 }
 
 impl Chunk {
+    pub(super) fn new(buffer: Buffer, data: Range<usize>, offset: u64, last: bool, control: &Arc<Control>) -> Self {
+        Self { buffer: Some(buffer), data, offset, last, control: Arc::clone(control) }
+    }
+
     /// Position of the chunk's first byte in the file.
     pub fn offset(&self) -> u64 {
         self.offset

@@ -5,32 +5,31 @@ use std::io;
 use std::ops::{Range, RangeBounds};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, TryRecvError, channel, sync_channel};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::any::{CloseStream, InOrder, RangeReader, ReadAt, ReadStream, StreamReader};
+use super::any::{CloseStream, ReadAt, ReadStream, StreamReader};
 use super::chunk::Chunk;
-use super::control::{Control, Wake, spawn};
+use super::control::{Control, ReadingThread, spawn};
 use super::error::ReadError;
 use super::file::{Began, check, is_writable, mostly_cached, open_direct, within};
+use super::local::LocalFile;
 use super::plan::Plan;
-use super::reader::{Reader, Source};
-use super::settings::{Access, ReadAhead};
+use super::reader::RangeReader;
+use super::settings::{Access, DEPTH_MAX, ReadAhead};
 use crate::buffer::{Buffer, Pool};
-use crate::ring::{Ring, RingConfig};
+use crate::ownring;
 
 /// How long the consumer looks for the next chunk before it sleeps.
 const CONSUMER_SPIN: Duration = Duration::from_micros(50);
 /// A range of a file that is one chunk and no longer than this is read where it is asked for.
 const SHORT_LEN_MAX: u64 = 1 << 20;
-/// More chunks than this are not read at once, whatever is asked for.
-const DEPTH_MAX: usize = 1024;
+/// Chunks that are read at once of anything but a file of this machine, at most.
+const READS_AT_ONCE_MAX: usize = 8;
 
 /// Reads a range of a file ahead; an iterator over its chunks. After an error it ends.
 pub struct ChunkReader {
@@ -43,7 +42,7 @@ pub struct ChunkReader {
     /// Whether the last chunk, or an error, was handed out.
     ended: bool,
     stream: Option<CloseStream>,
-    thread: Option<JoinHandle<()>>,
+    thread: Option<ReadingThread>,
 }
 
 /// Where chunks come from.
@@ -51,6 +50,8 @@ enum Coming {
     Thread(Receiver<Result<Chunk, ReadError>>),
     /// All there is, read already.
     Read(Option<Box<Result<Chunk, ReadError>>>),
+    /// All there is, for the consumer to read.
+    Here(Option<Box<RangeReader>>),
 }
 
 impl ChunkReader {
@@ -92,12 +93,12 @@ impl ChunkReader {
         };
         // Only advice: a file system that ignores it is slower.
         let _ = rustix::fs::fadvise(&file, range.start, None, Advice::Sequential);
-        let is_direct = direct.is_some();
-        let source = Source { path, buffered: file, direct, may_fall_back: how.access == Access::Auto };
-        let plan = Plan::new(range.clone(), how);
-        let depth = how.depth.min(DEPTH_MAX);
-        let pool = Pool::new(depth + 1, plan.buffer_bytes(), how.hugepages);
-        Self::start(source, plan, pool, depth, range, is_direct).map(|reader| reader.beginning(began))
+        let (is_direct, depth) = (direct.is_some(), how.depth.min(DEPTH_MAX));
+        let file = LocalFile::new(path.clone(), file, direct, how.access == Access::Auto, range.end);
+        let reader = RangeReader::new(Arc::new(file), path, &range, how, depth);
+        let mut this = Self::start(true, reader, range)?;
+        (this.direct, this.began) = (is_direct, began);
+        Ok(this)
     }
 
     fn beginning(mut self, began: Option<Began>) -> Self {
@@ -122,35 +123,15 @@ impl ChunkReader {
         }
     }
 
-    fn start(
-        source: Source,
-        plan: Plan,
-        pool: Pool,
-        depth: usize,
-        range: Range<u64>,
-        direct: bool,
-    ) -> Result<Self, ReadError> {
+    fn start(has_ring: bool, reader: RangeReader, range: Range<u64>) -> Result<Self, ReadError> {
         let (deliver, chunks) = channel();
-        let (answer, made) = sync_channel(1);
-        let thread = std::thread::Builder::new().name("read-ahead".into()).spawn(move || {
-            let config = RingConfig { entries: depth as u32 + 2, spin: Duration::ZERO, ..RingConfig::default() };
-            let ring = match Ring::new(&config) {
-                Ok(ring) => ring,
-                Err(error) => return drop(answer.send(Err(error))),
-            };
-            let control = Arc::new(Control { stop: AtomicBool::new(false), wake: Wake::Ring(ring.waker()) });
-            if answer.send(Ok(Arc::clone(&control))).is_ok() {
-                Reader::new(ring, source, plan, pool, depth, control, deliver).run();
-            }
-        })?;
-        let control = made.recv().map_err(|_| io::Error::other("the reading thread ended at its start"))??;
-        let ended = range.is_empty();
-        let chunks = Coming::Thread(chunks);
-        Ok(Self { chunks, range, direct, began: None, control, ended, stream: None, thread: Some(thread) })
+        let (control, thread) = spawn(has_ring, move |control| reader.run(&control, &deliver))?;
+        let (ended, chunks, thread) = (range.is_empty(), Coming::Thread(chunks), Some(thread));
+        Ok(Self { chunks, range, direct: false, began: None, control, ended, stream: None, thread })
     }
 
     /// Reads `range` of anything that can be read at a position, which errors call `name`. A range of one chunk is read
-    /// at once, on this thread.
+    /// by the thread that asks for it.
     pub fn over(
         reader: Arc<dyn ReadAt>,
         name: impl AsRef<Path>,
@@ -160,22 +141,14 @@ impl ChunkReader {
         let name = name.as_ref().to_owned();
         check_how(how)?;
         let range = within(&name, range, reader.len())?;
-        let plan = Plan::new(range.clone(), how);
-        let pieces = plan.pieces();
-        let pool = Pool::new(how.depth.min(DEPTH_MAX) + 1, plan.buffer_bytes(), how.hugepages);
-        let (deliver, chunks) = channel();
-        let (next, deliver) = (Mutex::new(0), Mutex::new(InOrder::new(deliver)));
-        let read = |control| RangeReader { reader, name, plan, pool, control, next, deliver }.run();
-        let (control, thread) = if pieces <= 1 {
-            let control = Control::of_this_thread();
-            read(Arc::clone(&control));
-            (control, None)
-        } else {
-            spawn(read).map(|(control, thread)| (control, Some(thread)))?
-        };
-        let ended = range.is_empty();
-        let chunks = Coming::Thread(chunks);
-        Ok(Self { chunks, range, direct: false, began: None, control, ended, stream: None, thread })
+        let depth = reader.reads_at_once().clamp(1, READS_AT_ONCE_MAX);
+        let reader = RangeReader::new(reader, name, &range, how, depth);
+        if reader.plan.pieces() > 1 {
+            return Self::start(false, reader, range);
+        }
+        let (control, ended) = (Control::of_this_thread(), range.is_empty());
+        let chunks = Coming::Here(Some(Box::new(reader)));
+        Ok(Self { chunks, range, direct: false, began: None, control, ended, stream: None, thread: None })
     }
 
     /// Reads a stream to its end. An empty one gives one empty chunk. Its `range` ends nowhere.
@@ -188,7 +161,7 @@ impl ChunkReader {
         let pool = Pool::new(how.depth.min(DEPTH_MAX) + 1, plan.buffer_bytes(), how.hugepages);
         let (deliver, chunks) = channel();
         let close = CloseStream(Arc::downgrade(&stream));
-        let (control, thread) = spawn(move |control| {
+        let (control, thread) = spawn(false, move |control| {
             StreamReader { stream, name, chunk_bytes, lead_bytes, pool, control, deliver }.run();
         })?;
         let range = 0..u64::MAX;
@@ -224,10 +197,18 @@ impl Iterator for ChunkReader {
     type Item = Result<Chunk, ReadError>;
 
     fn next(&mut self) -> Option<Self::Item> {
+        self.next_unless(&|| false)
+    }
+}
+
+impl ChunkReader {
+    /// The next chunk, unless it is `stopped`, which is asked some times a second: then it ends with [`ReadError::Stopped`], whatever the
+    /// medium does.
+    pub fn next_unless(&mut self, stopped: &dyn Fn() -> bool) -> Option<Result<Chunk, ReadError>> {
         if self.ended {
             return None;
         }
-        let next = self.receive().map(|next| match (next, &self.began) {
+        let next = self.receive(stopped).map(|next| match (next, &self.began) {
             (Ok(chunk), Some(began)) if chunk.is_last() => began.check().map(|()| chunk),
             (next, _) => next,
         });
@@ -235,12 +216,16 @@ impl Iterator for ChunkReader {
         // The reading thread ends after the last chunk or an error, unless it panicked.
         Some(next.unwrap_or_else(|| Err(io::Error::other("the reading thread ended before the last chunk").into())))
     }
-}
 
-impl ChunkReader {
-    fn receive(&mut self) -> Option<Result<Chunk, ReadError>> {
+    fn receive(&mut self, stopped: &dyn Fn() -> bool) -> Option<Result<Chunk, ReadError>> {
         let chunks = match &mut self.chunks {
             Coming::Read(chunk) => return chunk.take().map(|chunk| *chunk),
+            Coming::Here(reader) => {
+                let reader = reader.take()?;
+                let buffer = reader.pool.take().expect("nobody has a buffer yet");
+                let read = ownring::run_unless(reader.piece(0, buffer, &self.control), stopped);
+                return Some(read.unwrap_or(Err(ReadError::Stopped)));
+            }
             Coming::Thread(chunks) => chunks,
         };
         let started = Instant::now();
@@ -248,8 +233,13 @@ impl ChunkReader {
             match chunks.try_recv() {
                 Ok(chunk) => return Some(chunk),
                 Err(TryRecvError::Disconnected) => return None,
-                Err(TryRecvError::Empty) if started.elapsed() >= CONSUMER_SPIN => return chunks.recv().ok(),
-                Err(TryRecvError::Empty) => std::hint::spin_loop(),
+                Err(TryRecvError::Empty) if started.elapsed() < CONSUMER_SPIN => std::hint::spin_loop(),
+                Err(TryRecvError::Empty) if stopped() => return Some(Err(ReadError::Stopped)),
+                Err(TryRecvError::Empty) => match chunks.recv_timeout(ownring::LOOK) {
+                    Ok(chunk) => return Some(chunk),
+                    Err(RecvTimeoutError::Disconnected) => return None,
+                    Err(RecvTimeoutError::Timeout) => {}
+                },
             }
         }
     }
@@ -257,12 +247,10 @@ impl ChunkReader {
 
 impl Drop for ChunkReader {
     fn drop(&mut self) {
-        self.control.stop.store(true, Ordering::Release);
+        self.control.stop();
         self.stream = None;
-        self.control.wake();
         if let Some(thread) = self.thread.take() {
-            // A panic in it is a bug that its own message reports.
-            let _ = thread.join();
+            thread.wait();
         }
     }
 }
@@ -286,8 +274,7 @@ fn read_short(file: &OwnedFd, path: PathBuf, range: &Range<u64>, control: &Arc<C
             Err(errno) => return Err(ReadError::Read { path, offset, source: errno.into() }),
         }
     }
-    let (data, control) = (0..filled, Arc::clone(control));
-    Ok(Chunk { buffer: Some(buffer), data, offset: range.start, last: true, control })
+    Ok(Chunk::new(buffer, 0..filled, range.start, true, control))
 }
 
 fn check_how(how: &ReadAhead) -> io::Result<()> {

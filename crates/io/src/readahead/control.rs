@@ -1,59 +1,71 @@
-//! How the consumer and the reading thread wake each other.
+//! How the consumer and the reading thread hear of each other.
 
 use std::io;
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{JoinHandle, Thread};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel, sync_channel};
+use std::task::Waker;
 
-use crate::ring::Waker;
+use crate::ownring;
 
 /// How the consumer tells the reading thread something.
 pub(super) struct Control {
-    pub(super) stop: AtomicBool,
-    pub(super) wake: Wake,
-}
-
-/// How the reading thread sleeps.
-pub(super) enum Wake {
-    Ring(Waker),
-    /// The one that sleeps, or slept last.
-    Thread(Mutex<Thread>),
+    stop: AtomicBool,
+    waker: Waker,
 }
 
 impl Control {
-    /// For a reader on this thread, which sleeps by parking it.
+    /// For a reader on this thread.
     pub(super) fn of_this_thread() -> Arc<Self> {
-        let wake = Wake::Thread(Mutex::new(std::thread::current()));
-        Arc::new(Self { stop: AtomicBool::new(false), wake })
+        Arc::new(Self { stop: AtomicBool::new(false), waker: ownring::waker() })
     }
 
+    /// Something changed for the reading thread.
     pub(super) fn wake(&self) {
-        match &self.wake {
-            Wake::Ring(waker) => waker.wake(),
-            Wake::Thread(thread) => thread.lock().unwrap_or_else(PoisonError::into_inner).unpark(),
-        }
+        self.waker.wake_by_ref();
+    }
+
+    /// Nobody wants chunks any more.
+    pub(super) fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
     }
 }
 
-impl Wake {
-    /// Registers the thread that is woken from here on. A change after that is not missed.
-    pub(super) fn is_for_this_thread(&self) {
-        if let Wake::Thread(thread) = self {
-            *thread.lock().unwrap_or_else(PoisonError::into_inner) = std::thread::current();
-        }
+/// A thread that reads.
+pub(super) struct ReadingThread {
+    ended: Receiver<()>,
+}
+
+impl ReadingThread {
+    /// Waits until it has ended with all that it read from. Then it waits alone for the buffers that the kernel may still fill.
+    pub(super) fn wait(&self) {
+        // It sends nothing: this ends when it has nothing left to send with. A panic in it is a bug that its own message reports.
+        let _ = self.ended.recv();
     }
 }
 
-/// Starts the thread of a reader that sleeps by parking.
-pub(super) fn spawn(read: impl FnOnce(Arc<Control>) + Send + 'static) -> io::Result<(Arc<Control>, JoinHandle<()>)> {
+/// Starts the thread of a reader; one that has use for a ring in any case has it made.
+pub(super) fn spawn(
+    has_ring: bool,
+    read: impl FnOnce(Arc<Control>) + Send + 'static,
+) -> io::Result<(Arc<Control>, ReadingThread)> {
     let (answer, made) = sync_channel(1);
-    let thread = std::thread::Builder::new().name("read-ahead".into()).spawn(move || {
+    let (end, ended) = channel();
+    std::thread::Builder::new().name("read-ahead".into()).spawn(move || {
         let control = Control::of_this_thread();
-        if answer.send(Arc::clone(&control)).is_ok() {
+        let made = if has_ring { ownring::make_ring() } else { Ok(()) };
+        let is_made = made.is_ok();
+        if answer.send(made.map(|()| Arc::clone(&control))).is_ok() && is_made {
             read(control);
         }
+        drop(end);
+        ownring::land();
     })?;
-    let control = made.recv().map_err(|_| io::Error::other("the reading thread ended at its start"))?;
-    Ok((control, thread))
+    let control = made.recv().map_err(|_| io::Error::other("the reading thread ended at its start"))??;
+    Ok((control, ReadingThread { ended }))
 }

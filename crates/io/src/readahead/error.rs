@@ -70,6 +70,9 @@ pub enum ReadError {
         /// What the system said.
         source: io::Error,
     },
+    /// Nobody wants it any more, as [`ChunkReader::next_unless`](super::ChunkReader::next_unless) was told.
+    #[error("reading was stopped")]
+    Stopped,
     /// The ring or its thread could not be made, or a parameter is out of bounds.
     #[error("read-ahead: {0}")]
     Setup(#[from] io::Error),

@@ -45,10 +45,6 @@ impl Plan {
         Piece { wanted: start..end, window, last: end == self.range.end }
     }
 
-    pub(super) fn end(&self) -> u64 {
-        self.range.end
-    }
-
     /// Bytes of a buffer that holds any chunk's window, and has the tailroom behind it.
     pub(super) fn buffer_bytes(&self) -> usize {
         let longest = self.chunk_bytes.saturating_add(self.lead).min(self.range.end - self.range.start) as usize;

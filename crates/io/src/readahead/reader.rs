@@ -1,188 +1,118 @@
-//! The thread that reads ahead.
+//! Reads a range ahead: some pieces at a time, by the ring of the thread that does it.
 
 use std::collections::VecDeque;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::future::poll_fn;
+use std::ops::Range;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::time::Duration;
+use std::task::{Context, Poll};
 
-use rustix::io::Errno;
-
+use super::any::{ReadAt, read_error};
 use super::chunk::Chunk;
 use super::control::Control;
 use super::error::ReadError;
-use super::plan::{Piece, Plan};
-use crate::buffer::{ALIGNMENT_BYTES, Buffer, Pool};
-use crate::instance::file_len_bytes;
-use crate::ring::{Completion, Op, Payload, Ring};
+use super::plan::Plan;
+use super::settings::{DEPTH_MAX, ReadAhead};
+use crate::buffer::{Buffer, Part, Pool};
+use crate::ownring;
 
-/// What is read, and how.
-pub(super) struct Source {
-    pub(super) path: PathBuf,
-    pub(super) buffered: Arc<OwnedFd>,
-    /// The same file past the page cache; taken away when it turns out not to work.
-    pub(super) direct: Option<Arc<OwnedFd>>,
-    /// Whether a file system that refuses direct reads is read buffered instead.
-    pub(super) may_fall_back: bool,
-}
-
-pub(super) struct Reader {
-    ring: Ring,
-    source: Source,
-    plan: Plan,
-    pool: Pool,
+/// A range, its pieces and their buffers.
+pub(super) struct RangeReader {
+    reader: Arc<dyn ReadAt>,
+    name: PathBuf,
+    pub(super) plan: Plan,
+    pub(super) pool: Pool,
+    /// Pieces that are read at a time.
     depth: usize,
-    control: Arc<Control>,
-    deliver: Sender<Result<Chunk, ReadError>>,
-    /// Index of the next piece to start.
-    next: u64,
-    /// Pieces started and not delivered, in order.
-    window: VecDeque<Progress>,
-    /// Index of the first of them.
-    first: u64,
 }
 
-/// A piece on its way.
-struct Progress {
-    piece: Piece,
-    /// The file's bytes before this are in the buffer.
-    filled_to: u64,
-    /// Whether the operation in flight is a direct read.
-    direct: bool,
-    /// There once the piece is complete.
-    ready: Option<Buffer>,
+/// A piece that was begun and not delivered.
+enum Piece<'a> {
+    Reading(Pin<Box<dyn Future<Output = Result<Chunk, ReadError>> + 'a>>),
+    Read(Result<Chunk, ReadError>),
 }
 
-impl Reader {
+impl RangeReader {
     pub(super) fn new(
-        ring: Ring,
-        source: Source,
-        plan: Plan,
-        pool: Pool,
+        reader: Arc<dyn ReadAt>,
+        name: PathBuf,
+        range: &Range<u64>,
+        how: &ReadAhead,
         depth: usize,
-        control: Arc<Control>,
-        deliver: Sender<Result<Chunk, ReadError>>,
     ) -> Self {
-        let window = VecDeque::with_capacity(depth);
-        Self { ring, source, plan, pool, depth, control, deliver, next: 0, window, first: 0 }
+        let plan = Plan::new(range.clone(), how);
+        let pool = Pool::new(how.depth.min(DEPTH_MAX) + 1, plan.buffer_bytes(), how.hugepages);
+        Self { reader, name, plan, pool, depth }
     }
 
-    pub(super) fn run(mut self) {
-        if let Err(error) = self.read_all() {
-            // Without a consumer nobody wants to know.
-            let _ = self.deliver.send(Err(error));
-        }
+    /// Reads all pieces, and delivers them in order, up to an error.
+    pub(super) fn run(self, control: &Arc<Control>, deliver: &Sender<Result<Chunk, ReadError>>) {
+        let this = &self;
+        let (mut next, mut window) = (0, VecDeque::new());
+        ownring::run(poll_fn(|context| this.advance(context, control, deliver, &mut next, &mut window)));
     }
 
-    fn read_all(&mut self) -> Result<(), ReadError> {
+    /// Reads one piece.
+    pub(super) async fn piece(&self, index: u64, buffer: Buffer, control: &Arc<Control>) -> Result<Chunk, ReadError> {
+        let piece = self.plan.piece(index);
+        // The whole window, as far as it goes: so a reader that needs alignment can read into this very buffer.
+        let end = piece.window.end.min(self.reader.len()).max(piece.wanted.end);
+        let range = 0..Plan::position(&piece, end);
+        let read = self.reader.read(piece.window.start, Part { buffer, range }).await;
+        let buffer = read.map_err(|error| read_error(&self.name, piece.wanted.start, error))?;
+        let data = Plan::position(&piece, piece.wanted.start)..Plan::position(&piece, piece.wanted.end);
+        Ok(Chunk::new(buffer, data, piece.wanted.start, piece.last, control))
+    }
+
+    /// Begins pieces as far as depth and pool allow, and delivers those that are read and have none before them.
+    fn advance<'a>(
+        &'a self,
+        context: &mut Context<'_>,
+        control: &'a Arc<Control>,
+        deliver: &Sender<Result<Chunk, ReadError>>,
+        next: &mut u64,
+        window: &mut VecDeque<Piece<'a>>,
+    ) -> Poll<()> {
         loop {
-            self.start_pieces()?;
-            // Looked at before each sleep: `start_pieces` may have taken the wake-up that came with it.
-            if self.first == self.plan.pieces() || self.control.stop.load(Ordering::Acquire) {
-                return Ok(());
+            let stops = control.is_stopped();
+            if stops && ownring::may_leave() {
+                return Poll::Ready(());
             }
-            self.ring.wait(None)?;
-            self.take_completions()?;
+            for piece in window.iter_mut() {
+                piece.poll(context);
+            }
+            while let Some(Piece::Read(chunk)) = window.pop_front_if(|piece| matches!(piece, Piece::Read(_))) {
+                let failed = chunk.is_err();
+                if deliver.send(chunk).is_err() || failed {
+                    return Poll::Ready(());
+                }
+            }
+            let reading = window.iter().filter(|piece| matches!(piece, Piece::Reading(_))).count();
+            if window.is_empty() && (stops || *next == self.plan.pieces()) {
+                return Poll::Ready(());
+            }
+            if stops || *next == self.plan.pieces() || reading >= self.depth {
+                return Poll::Pending;
+            }
+            let Some(buffer) = self.pool.take() else { return Poll::Pending };
+            let mut piece = Piece::Reading(Box::pin(self.piece(*next, buffer, control)));
+            piece.poll(context);
+            window.push_back(piece);
+            *next += 1;
+            // Bytes that the kernel has at hand are here then, and delivered before the next piece is begun.
+            ownring::look();
         }
     }
+}
 
-    /// Starts the next pieces as far as depth and pool allow.
-    fn start_pieces(&mut self) -> Result<(), ReadError> {
-        while self.next < self.plan.pieces() && self.window.len() < self.depth {
-            let Some(buffer) = self.pool.take() else {
-                break;
-            };
-            let piece = self.plan.piece(self.next);
-            let filled_to = piece.window.start;
-            self.window.push_back(Progress { piece, filled_to, direct: false, ready: None });
-            self.push_read(self.next, buffer);
-            self.next += 1;
-            // Cached bytes are read right here: deliver them before the next piece is begun.
-            self.ring.submit()?;
-            self.ring.wait(Some(Duration::ZERO))?;
-            self.take_completions()?;
+impl Piece<'_> {
+    fn poll(&mut self, context: &mut Context<'_>) {
+        if let Self::Reading(read) = self
+            && let Poll::Ready(chunk) = read.as_mut().poll(context)
+        {
+            *self = Self::Read(chunk);
         }
-        Ok(())
-    }
-
-    fn push_read(&mut self, index: u64, buffer: Buffer) {
-        let progress = &mut self.window[(index - self.first) as usize];
-        let piece = &progress.piece;
-        let (file, from, to) = match &self.source.direct {
-            Some(direct) => {
-                // The part of a block that a short read left is read again.
-                let from = progress.filled_to / ALIGNMENT_BYTES as u64 * ALIGNMENT_BYTES as u64;
-                (Arc::clone(direct), from, piece.window.end)
-            }
-            None => (Arc::clone(&self.source.buffered), progress.filled_to.max(piece.wanted.start), piece.wanted.end),
-        };
-        progress.direct = self.source.direct.is_some();
-        progress.filled_to = from;
-        let range = Plan::position(piece, from)..Plan::position(piece, to);
-        self.ring.push(index, Op::Read { file, offset: from, buffer, range });
-    }
-
-    fn take_completions(&mut self) -> Result<(), ReadError> {
-        while let Some(done) = self.ring.next_completion() {
-            self.take(done)?;
-        }
-        while self.window.front().is_some_and(|progress| progress.ready.is_some()) {
-            let Some(Progress { piece, ready: Some(buffer), .. }) = self.window.pop_front() else {
-                break;
-            };
-            self.first += 1;
-            let data = Plan::position(&piece, piece.wanted.start)..Plan::position(&piece, piece.wanted.end);
-            let chunk = Chunk {
-                buffer: Some(buffer),
-                data,
-                offset: piece.wanted.start,
-                last: piece.last,
-                control: Arc::clone(&self.control),
-            };
-            // A consumer that is gone has set `stop`.
-            let _ = self.deliver.send(Ok(chunk));
-        }
-        Ok(())
-    }
-
-    fn take(&mut self, done: Completion) -> Result<(), ReadError> {
-        let Payload::Buffer(buffer) = done.payload else {
-            return Ok(());
-        };
-        let index = done.token;
-        let progress = &mut self.window[(index - self.first) as usize];
-        let at = progress.filled_to;
-        match done.result {
-            Ok(moved) => progress.filled_to += u64::from(moved),
-            Err(Errno::INTR) => {}
-            Err(Errno::INVAL | Errno::OPNOTSUPP) if progress.direct && self.source.may_fall_back => {
-                self.source.direct = None;
-                progress.filled_to = progress.piece.window.start;
-            }
-            Err(errno) => {
-                let path = self.source.path.clone();
-                return Err(ReadError::Read { path, offset: at, source: io::Error::from(errno) });
-            }
-        }
-        if progress.filled_to >= progress.piece.wanted.end {
-            progress.ready = Some(buffer);
-            return Ok(());
-        }
-        let ended = match done.result {
-            Ok(0) => true,
-            // A direct read stops inside a block only at the end of the file.
-            Ok(moved) => progress.direct && !(moved as usize).is_multiple_of(512),
-            Err(_) => false,
-        };
-        if ended {
-            let len = file_len_bytes(&self.source.buffered)?;
-            let found = len.min(progress.filled_to.max(progress.piece.wanted.start));
-            return Err(ReadError::Shrunk { path: self.source.path.clone(), found, expected: self.plan.end() });
-        }
-        self.push_read(index, buffer);
-        Ok(())
     }
 }

@@ -2,6 +2,9 @@
 
 use crate::buffer::Hugepages;
 
+/// More chunks than this are not read at once, whatever is asked for.
+pub(super) const DEPTH_MAX: usize = 1024;
+
 /// How a file is read ahead.
 #[derive(Clone, Debug)]
 pub struct ReadAhead {

@@ -117,9 +117,21 @@ pub struct Ring {
 impl Ring {
     /// A new ring for the calling thread.
     pub fn new(config: &RingConfig) -> io::Result<Self> {
+        Self::over(config, interface()?)
+    }
+
+    /// The same; where no more memory may be locked for an io_uring, it does without.
+    pub(crate) fn new_or_posix(config: &RingConfig) -> io::Result<Self> {
+        Self::new(config).or_else(|error| match error.kind() {
+            io::ErrorKind::OutOfMemory => Self::over(config, &Interface::Posix(error.to_string())),
+            _ => Err(error),
+        })
+    }
+
+    fn over(config: &RingConfig, interface: &Interface) -> io::Result<Self> {
         let waker = Waker::new()?;
         let mut config = config.clone();
-        let driver: Box<dyn Driver> = match interface()? {
+        let driver: Box<dyn Driver> = match interface {
             Interface::IoUring => Box::new(Uring::new(&config, waker.clone())?),
             Interface::Posix(_) => {
                 // It sleeps until a thread has asked the device.

@@ -1,12 +1,13 @@
 //! Traversals whose bytes a disk has: they wait for the reactor's ring, without a thread, whatever the disk does meanwhile.
 
 use std::fs::File;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::client::{COMPUTE, Client, VOLUME, start};
+use crate::client::{COMPUTE, Client, VOLUME, locally, start};
 use crate::common::{Answer, builder};
 use crate::standard::compiled;
 use crate::traversals::{FREE, LEN, end_of, input, next_of, request, words};
@@ -37,6 +38,8 @@ enum Mood {
     Stalls(Duration),
     /// Every read brings its first block.
     Short,
+    /// No read comes back.
+    Hangs,
 }
 
 /// A disk that is a file, opened past the page cache where that can be.
@@ -45,9 +48,16 @@ struct Disk {
     file: FileMedium,
     mood: Mutex<Mood>,
     reads: AtomicU64,
+    /// Nobody writes to it: reads of it hang.
+    hung: (Arc<OwnedFd>, OwnedFd),
 }
 
 impl Disk {
+    fn of(file: FileMedium) -> Self {
+        let (end, writer) = rustix::pipe::pipe().unwrap();
+        Self { file, mood: Mutex::new(Mood::Well), reads: AtomicU64::new(0), hung: (Arc::new(end), writer) }
+    }
+
     fn is(&self, mood: Mood) {
         *self.mood.lock().unwrap() = mood;
     }
@@ -67,6 +77,7 @@ impl Medium for Disk {
         match (*self.mood.lock().unwrap(), step.action) {
             (Mood::Fails, _) => Action::Failed(Errno::IO).into(),
             (Mood::Stalls(delay), action) => Step { delay, action },
+            (Mood::Hangs, Action::File { len, .. }) => Action::File { file: Arc::clone(&self.hung.0), len }.into(),
             (Mood::Short, Action::File { file, .. }) => Action::File { file, len: 512 }.into(),
             (_, action) => action.into(),
         }
@@ -108,7 +119,7 @@ fn target() -> TargetBuilder {
 impl Fixture {
     fn new() -> Self {
         let (dir, path) = store();
-        let disk = Arc::new(Disk { file: open(&path), mood: Mutex::new(Mood::Well), reads: AtomicU64::new(0) });
+        let disk = Arc::new(Disk::of(open(&path)));
         let running = start(target().medium(spec(), Arc::clone(&disk) as Arc<dyn Medium>));
         Self { path, disk, running, _dir: dir }
     }
@@ -320,6 +331,30 @@ fn a_lookup_that_waits_can_be_aborted() {
     assert!(began.elapsed() < Duration::from_millis(2900), "it did not wait for the disk");
     target.disk.is(Mood::Well);
     assert_eq!(wait(&mut client, second).unwrap(), end_of(2, 8), "the other one goes on");
+}
+
+/// A function whose disk hung kept its thread until the disk came back, although it was cancelled; here the host has one thread.
+#[test]
+fn a_function_ends_although_its_disk_hangs() {
+    let target = Fixture::new();
+    let mut client = target.client();
+    let bytes = std::fs::read(&target.path).unwrap();
+    // One piece, which the call's thread reads, and several, which are read ahead.
+    for chunk_len in [1 << 20, 4096] {
+        let request = FunctionRequest { chunk_len, ..client.over("wc", &[], bytes.len() as u64) };
+        target.disk.is(Mood::Hangs);
+        let tag = client.tag();
+        let reads = target.disk.reads.load(Ordering::SeqCst);
+        client.send(tag, &request).ok();
+        target.is_asked_for(reads + 1);
+        let answer = client.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 10_000), None, 0);
+        assert_eq!((answer.status, answer.result), (Status::SUCCESS, 0), "it has stopped");
+        assert_eq!(client.finish(tag).1.outcome, Outcome::Cancelled);
+        let (_, trailer) = client.run(&FunctionRequest { deadline_ms: 300, ..request.clone() });
+        assert_eq!(trailer.outcome, Outcome::Deadline, "{}", trailer.message);
+        target.disk.is(Mood::Well);
+        assert_eq!(client.result(&request), locally("wc", &[], &bytes));
+    }
 }
 
 #[test]

@@ -2,18 +2,16 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use diskside_io::Errno;
-use diskside_io::buffer::Buffer;
-use diskside_io::readahead::{ReadAt, ReadAtError};
+use diskside_io::buffer::{Buffer, Part};
+use diskside_io::readahead::{ReadAt, Reading};
 
 use super::{BLOCK_LEN, BlockCache, ObjectVersion, Of, copy};
 use crate::Volume;
-use crate::blocking::{Counted, HOLD_BYTES, Hold, Reads, VolumeReader, read_held};
-use crate::guard::Mode;
-use crate::metered::Metered;
+use crate::blocking::{HOLD_BYTES, Hold, VolumeReader, fill_held};
+use crate::metered::{Meter, Metered, Reads};
 
 /// Blocks that are read under one hold of their guard.
 const READ_BLOCKS: usize = HOLD_BYTES / BLOCK_LEN as usize;
@@ -23,7 +21,7 @@ const READ_BLOCKS: usize = HOLD_BYTES / BLOCK_LEN as usize;
 pub(super) struct KeptReader {
     pub(super) volume: Arc<Volume>,
     pub(super) cache: Arc<BlockCache>,
-    pub(super) reads: Arc<Reads>,
+    pub(super) meter: Meter,
 }
 
 /// A volume as input of a call over so many bytes of it.
@@ -33,37 +31,34 @@ pub fn volume_reader(
     len_bytes: u64,
     reads: &Arc<Reads>,
 ) -> Arc<dyn ReadAt> {
-    let (volume, reads) = (Arc::clone(volume), Arc::clone(reads));
+    let volume = Arc::clone(volume);
+    let meter = Meter { counters: Some(Arc::clone(&volume.functions)), reads: Arc::clone(reads) };
     if cache.takes(&volume, len_bytes) {
-        return Arc::new(KeptReader { volume, cache: Arc::clone(cache), reads });
+        return Arc::new(KeptReader { volume, cache: Arc::clone(cache), meter });
     }
-    let counters = Arc::clone(&volume.functions);
-    Arc::new(Counted { inner: Metered { inner: VolumeReader { volume }, counters }, reads })
+    Arc::new(Metered { inner: VolumeReader { volume }, meter })
 }
 
 /// A version of a file, read through the cache: what nobody changes needs no guard.
 #[derive(Debug)]
 struct KeptVersion<R> {
-    inner: R,
+    inner: Metered<R>,
     of: Of,
     cache: Arc<BlockCache>,
-    reads: Arc<Reads>,
 }
 
 /// A version of a file, of which the kernel keeps nothing, as input of a call over so many bytes of it. `version` tells it from all
 /// others.
 pub fn version_reader<R: ReadAt + 'static>(
     cache: &Arc<BlockCache>,
-    inner: R,
+    inner: Metered<R>,
     version: ObjectVersion,
     len_bytes: u64,
-    reads: &Arc<Reads>,
 ) -> Arc<dyn ReadAt> {
-    let reads = Arc::clone(reads);
     if cache.takes_bytes(len_bytes) {
-        return Arc::new(KeptVersion { inner, of: Of::Object(version), cache: Arc::clone(cache), reads });
+        return Arc::new(KeptVersion { inner, of: Of::Object(version), cache: Arc::clone(cache) });
     }
-    Arc::new(Counted { inner, reads })
+    Arc::new(inner)
 }
 
 impl<R: ReadAt> ReadAt for KeptVersion<R> {
@@ -71,18 +66,19 @@ impl<R: ReadAt> ReadAt for KeptVersion<R> {
         self.inner.len()
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let range = offset..offset + buffer.len() as u64;
-        let missing = self.cache.take_kept(self.of, &range, buffer, &self.reads);
-        for blocks in missing.chunk_by(|a, b| a + 1 == *b) {
-            let whole = blocks[0] * BLOCK_LEN..((blocks[blocks.len() - 1] + 1) * BLOCK_LEN).min(self.len());
-            let mut bytes = vec![0; (whole.end - whole.start) as usize];
-            self.inner.read_exact_at(whole.start, &mut bytes)?;
-            self.reads.media_bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-            copy(whole.start, &bytes, &range, buffer);
-            self.cache.insert(self.of, blocks[0], &bytes);
-        }
-        Ok(())
+    fn read(&self, offset: u64, mut into: Part) -> Reading<'_> {
+        Box::pin(async move {
+            let range = offset..offset + into.len() as u64;
+            let missing = self.cache.take_kept(self.of, &range, into.bytes(), &self.inner.meter.reads);
+            for blocks in missing.chunk_by(|a, b| a + 1 == *b) {
+                let whole = blocks[0] * BLOCK_LEN..((blocks[blocks.len() - 1] + 1) * BLOCK_LEN).min(self.len());
+                let bytes = Part::whole(Buffer::zeroed((whole.end - whole.start) as usize));
+                let bytes = self.inner.read(whole.start, bytes).await?;
+                copy(whole.start, &bytes, &range, into.bytes());
+                self.cache.insert(self.of, blocks[0], &bytes);
+            }
+            Ok(into.buffer)
+        })
     }
 
     fn reads_at_once(&self) -> usize {
@@ -91,34 +87,36 @@ impl<R: ReadAt> ReadAt for KeptVersion<R> {
 }
 
 impl KeptReader {
-    /// Reads whole blocks that are not kept, and keeps them. `within` is what is wanted of the volume, and lies in `buffer`.
-    fn fetch(&self, blocks: &[u64], within: &Range<u64>, buffer: &mut [u8]) -> Result<(), Errno> {
+    /// Reads whole blocks that are not kept, and keeps them. `within` is what is wanted of the volume, and lies in `into`.
+    async fn fetch(&self, blocks: &[u64], within: &Range<u64>, mut into: Part) -> Result<Part, Errno> {
         let whole = self.bytes_of(blocks[0]).start..self.bytes_of(blocks[blocks.len() - 1]).end;
         let len = (whole.end - whole.start) as usize;
         self.volume.keep_in(&self.cache);
         let began = Instant::now();
-        let _hold = Hold::of(&self.volume, whole.clone(), Mode::Shared);
-        if whole.start >= within.start && whole.end <= within.end {
-            let at = (whole.start - within.start) as usize;
-            let part = &mut buffer[at..at + len];
-            self.read(whole.start, part, began)?;
-            self.cache.insert(Of::Volume(self.volume.serial()), blocks[0], part);
-        } else {
-            let mut bytes = Buffer::zeroed(len);
-            self.read(whole.start, &mut bytes[..len], began)?;
-            copy(whole.start, &bytes[..len], within, buffer);
-            self.cache.insert(Of::Volume(self.volume.serial()), blocks[0], &bytes[..len]);
+        // Until they are kept: a write would not find what it has to drop.
+        let _hold = Hold::shared(&self.volume, whole.clone()).await;
+        if self.volume.is_removed() {
+            return Err(Errno::NODEV);
         }
-        self.reads.media_bytes.fetch_add(len as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Reads the medium, and counts that.
-    fn read(&self, offset: u64, into: &mut [u8], began: Instant) -> Result<(), Errno> {
-        let (read, counters) = (read_held(&self.volume, offset, into), &self.volume.functions);
-        counters.took(began.elapsed());
-        counters.read(read.is_ok().then_some(into.len() as u64));
-        read
+        let is_within = whole.start >= within.start && whole.end <= within.end;
+        let part = match is_within {
+            true => {
+                let at = into.range.start + (whole.start - within.start) as usize;
+                let buffer = std::mem::replace(&mut into.buffer, Buffer::zeroed(0));
+                Part { buffer, range: at..at + len }
+            }
+            false => Part::whole(Buffer::zeroed(len)),
+        };
+        let part_range = part.range.clone();
+        let read = fill_held(&self.volume, whole.start, part).await;
+        self.meter.ended(began, read.is_ok().then_some(len as u64));
+        let bytes = read?;
+        self.cache.insert(Of::Volume(self.volume.serial()), blocks[0], &bytes[part_range]);
+        match is_within {
+            true => into.buffer = bytes,
+            false => drop(copy(whole.start, &bytes, within, into.bytes())),
+        }
+        Ok(into)
     }
 
     fn bytes_of(&self, block: u64) -> Range<u64> {
@@ -131,19 +129,22 @@ impl ReadAt for KeptReader {
         self.volume.medium.properties().len_bytes
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        let range = offset..offset + buffer.len() as u64;
-        let missing = self.cache.take_kept(Of::Volume(self.volume.serial()), &range, buffer, &self.reads);
-        // Blocks at the edges, of which only a part is wanted, are read apart: the others go where they belong at once.
-        let is_whole = |block: u64| {
-            let bytes = self.bytes_of(block);
-            bytes.start >= range.start && bytes.end <= range.end
-        };
-        let runs = missing.chunk_by(|a, b| a + 1 == *b && is_whole(*a) && is_whole(*b));
-        for blocks in runs.flat_map(|run| run.chunks(READ_BLOCKS)) {
-            self.fetch(blocks, &range, buffer).map_err(std::io::Error::from)?;
-        }
-        Ok(())
+    fn read(&self, offset: u64, mut into: Part) -> Reading<'_> {
+        Box::pin(async move {
+            let range = offset..offset + into.len() as u64;
+            let of = Of::Volume(self.volume.serial());
+            let missing = self.cache.take_kept(of, &range, into.bytes(), &self.meter.reads);
+            // Blocks at the edges, of which only a part is wanted, are read apart: the others go where they belong at once.
+            let is_whole = |block: u64| {
+                let bytes = self.bytes_of(block);
+                bytes.start >= range.start && bytes.end <= range.end
+            };
+            let runs = missing.chunk_by(|a, b| a + 1 == *b && is_whole(*a) && is_whole(*b));
+            for blocks in runs.flat_map(|run| run.chunks(READ_BLOCKS)) {
+                into = self.fetch(blocks, &range, into).await.map_err(std::io::Error::from)?;
+            }
+            Ok(into.buffer)
+        })
     }
 
     fn reads_at_once(&self) -> usize {

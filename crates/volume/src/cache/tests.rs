@@ -4,15 +4,16 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use diskside_io::buffer::{Buffer, Hugepages, SharedMemory};
-use diskside_io::readahead::{ReadAt, ReadAtError};
+use diskside_io::buffer::{Buffer, Hugepages, Part, SharedMemory};
+use diskside_io::readahead::{ReadAt, Reading};
 
 use super::reader::KeptReader;
 use super::{BLOCK_LEN, BlockCache, ObjectVersion, version_reader};
 use crate::Volume;
-use crate::blocking::{Hold, Reads};
+use crate::blocking::Hold;
 use crate::guard::Mode;
 use crate::medium::{Access, Action, Medium, Properties, Step};
+use crate::metered::{Meter, Metered, Reads};
 
 /// Bytes that count how many of them were read, and look like a disk's.
 #[derive(Debug)]
@@ -68,7 +69,7 @@ fn volume_on(disk: &Arc<Disk>) -> Arc<Volume> {
 }
 
 fn reader(volume: &Arc<Volume>, cache: &Arc<BlockCache>) -> KeptReader {
-    KeptReader { volume: Arc::clone(volume), cache: Arc::clone(cache), reads: Arc::default() }
+    KeptReader { volume: Arc::clone(volume), cache: Arc::clone(cache), meter: Meter::default() }
 }
 
 fn read(reader: &KeptReader, range: Range<u64>) -> Vec<u8> {
@@ -101,7 +102,7 @@ fn what_was_read_once_is_not_read_again() {
     assert_eq!(disk.take_reads(), []);
     let stats = cache.stats();
     assert_eq!((stats.hits, stats.misses, stats.served_bytes), (5, 5, 3 * B + 101));
-    assert_eq!(reader.reads.media_bytes.load(Ordering::Relaxed), 5 * B);
+    assert_eq!(reader.meter.reads.media_bytes.load(Ordering::Relaxed), 5 * B);
     // The last block of a volume may be short.
     read(&reader, 20 * B..20 * B + 512);
     read(&reader, 19 * B..20 * B + 512);
@@ -165,11 +166,16 @@ impl ReadAt for Object {
         self.0.len() as u64
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
-        self.1.lock().unwrap().push((offset, offset + buffer.len() as u64));
-        buffer.copy_from_slice(&self.0[offset as usize..][..buffer.len()]);
-        Ok(())
+    fn read(&self, offset: u64, mut into: Part) -> Reading<'_> {
+        let len = into.len();
+        self.1.lock().unwrap().push((offset, offset + len as u64));
+        into.bytes().copy_from_slice(&self.0[offset as usize..][..len]);
+        Box::pin(async { Ok(into.buffer) })
     }
+}
+
+fn metered(object: &Object, reads: &Arc<Reads>) -> Metered<Object> {
+    Metered { inner: object.clone(), meter: Meter { counters: None, reads: Arc::clone(reads) } }
 }
 
 /// Each function over an object of a store read all of it from the store again.
@@ -180,7 +186,8 @@ fn a_version_of_a_file_is_read_once_and_another_version_anew() {
     let cache = Arc::new(BlockCache::new(64 * B));
     let reads = Arc::<Reads>::default();
     let read = |version: u8, range: Range<u64>| {
-        let reader = version_reader(&cache, object.clone(), version_of(version), object.len(), &reads);
+        let metered = metered(&object, &reads);
+        let reader = version_reader(&cache, metered, version_of(version), object.len());
         let mut buffer = vec![0; (range.end - range.start) as usize];
         reader.read_exact_at(range.start, &mut buffer).unwrap();
         assert_eq!(buffer, bytes[range.start as usize..range.end as usize]);
@@ -199,7 +206,7 @@ fn a_version_of_a_file_is_read_once_and_another_version_anew() {
     cache.clear_store(STORE);
     assert_eq!((read(1, 0..B), read(2, 0..B)), (vec![(0, B)], vec![(0, B)]), "of a store");
     let small = Arc::new(BlockCache::new(2 * B));
-    let past = version_reader(&small, object.clone(), version_of(1), 3 * B, &reads);
+    let past = version_reader(&small, metered(&object, &reads), version_of(1), 3 * B);
     past.read_exact_at(0, &mut [0; 9]).unwrap();
     assert_eq!(object.1.lock().unwrap()[..], [(0, 9)], "what would push out everything else is read past it");
     assert_eq!(small.stats().len_bytes, 0);

@@ -196,7 +196,7 @@ fn head(file: &File, now: &Now, len: usize) -> io::Result<Vec<u8>> {
             let held = version.map(|version| inner.session.cache().ranges(inner.id, version, &(0..len)));
             if held.is_some_and(|held| held.first() == Some(&(0..len))) {
                 let mut head = vec![0; len as usize];
-                run_here(remote.cached(&inner.session, inner.id, now)?.read(0, &mut head)).map_err(io::Error::other)?;
+                run_here(remote.cached(&inner.session, inner.id, now)?.fill(0, &mut head)).map_err(io::Error::other)?;
                 return Ok(head);
             }
             let io = inner.io().map_err(io::Error::other)?;

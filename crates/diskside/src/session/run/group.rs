@@ -483,7 +483,7 @@ async fn fetch(file: File, range: Option<ChunkRange>, most: u64) -> Result<Fetch
     }
     let cached = remote.cached(&inner.session, inner.id, &now).map_err(failed)?;
     let mut bytes = diskside_io::buffer::Buffer::zeroed((range.end - range.start) as usize);
-    match cached.read(range.start, &mut bytes).await {
+    match cached.fill(range.start, &mut bytes).await {
         Err(ReadAtError::Changed(_)) if is_range => return Ok(Fetched::AnotherVersion),
         read => read.map_err(|error| SessionError::file(&inner.name, io_error_of(error)))?,
     }

@@ -8,9 +8,9 @@ use crate::session::file::File;
 use crate::session::place::Place;
 use diskside_dispatch::{Observation, Side};
 use diskside_engine::{Call, CallError, Outcome, Part, Sink, Source, Sources};
-use diskside_io::buffer::Buffer;
-use diskside_io::readahead::{ReadAt, ReadAtError, ReadError};
-use diskside_io::request::{AsyncIo, Request, block_on};
+use diskside_io::buffer::{Buffer, Part as BufferPart};
+use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, Reading};
+use diskside_io::request::{AsyncIo, Request};
 use diskside_sbpf::machine::CancelWatch;
 use std::io::{ErrorKind, Write};
 use std::ops::Range;
@@ -253,7 +253,16 @@ impl ReadAt for VolumeReader {
         self.len
     }
 
-    fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
+    fn read(&self, offset: u64, mut into: BufferPart) -> Reading<'_> {
+        Box::pin(async move {
+            self.fill(offset, into.bytes()).await?;
+            Ok(into.buffer)
+        })
+    }
+}
+
+impl VolumeReader {
+    async fn fill(&self, offset: u64, buffer: &mut [u8]) -> Result<(), ReadAtError> {
         let Some(io) = &self.io else { return Ok(()) };
         let started = Instant::now();
         let align = u64::from(io.alignment_bytes().max(1));
@@ -266,7 +275,7 @@ impl ReadAt for VolumeReader {
             at += len;
         }
         for (at, read) in reads {
-            let bytes = block_on(read).into_read()?;
+            let bytes = read.await.into_read()?;
             let from = at.max(offset);
             let to = (at + bytes.len() as u64).min(offset + buffer.len() as u64);
             if to < (at + READ_LEN_BYTES).min(offset + buffer.len() as u64) {

@@ -62,19 +62,21 @@ impl Origin {
         }
     }
 
-    /// Reads a range until `take` has enough, which it says with true. The first read is short, because most
+    /// Reads a range until `take` has enough, which it says with true, or its call `is_over`. The first read is short, because most
     /// records end soon and what is behind them is nobody's.
     pub(super) fn read_on(
         &self,
         range: Range<u64>,
         source_index: u32,
+        is_over: &dyn Fn() -> bool,
         mut take: impl FnMut(&[u8]) -> Result<bool, CallError>,
     ) -> Result<(), CallError> {
         let failed = |error| CallError::Read { source_index, error };
         let soon = range.start.saturating_add(SOON_LEN).min(range.end);
         for (range, chunk_bytes) in [(range.start..soon, SOON_LEN as usize), (soon..range.end, 256 << 10)] {
             let how = ReadAhead { chunk_bytes, depth: 1, ..ReadAhead::default() };
-            for chunk in self.open(range, &how).map_err(failed)? {
+            let mut reader = self.open(range, &how).map_err(failed)?;
+            while let Some(chunk) = reader.next_unless(is_over) {
                 if take(&chunk.map_err(failed)?)? {
                     return Ok(());
                 }

@@ -1,0 +1,87 @@
+//! A file of this machine, through the page cache or past it.
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+
+use super::any::{ReadAt, ReadAtError, Reading};
+use super::error::ReadError;
+use crate::buffer::{ALIGNMENT_BYTES, Buffer, Part};
+use crate::instance::file_len_bytes;
+use crate::ownring::{self, Moved};
+use crate::ring::Op;
+
+/// A file that is read up to `end`.
+#[derive(Debug)]
+pub(super) struct LocalFile {
+    path: PathBuf,
+    buffered: Arc<OwnedFd>,
+    /// The same file past the page cache.
+    direct: Option<Arc<OwnedFd>>,
+    /// Whether a file system that refuses direct reads is read buffered instead.
+    may_fall_back: bool,
+    has_refused: AtomicBool,
+    end: u64,
+}
+
+impl LocalFile {
+    pub(super) fn new(
+        path: PathBuf,
+        buffered: Arc<OwnedFd>,
+        direct: Option<Arc<OwnedFd>>,
+        may_fall_back: bool,
+        end: u64,
+    ) -> Self {
+        Self { path, buffered, direct, may_fall_back, has_refused: AtomicBool::new(false), end }
+    }
+
+    async fn fill(&self, offset: u64, Part { mut buffer, range }: Part) -> Result<Buffer, ReadError> {
+        let end = offset + range.len() as u64;
+        let (wanted_end, mut at) = (end.min(self.end), offset);
+        while at < wanted_end {
+            let direct = self.direct.as_ref().filter(|_| !self.has_refused.load(Ordering::Relaxed));
+            let (file, from, to) = match direct {
+                // The part of a block that a short read left is read again.
+                Some(direct) => (direct, at / ALIGNMENT_BYTES as u64 * ALIGNMENT_BYTES as u64, end),
+                None => (&self.buffered, at, wanted_end),
+            };
+            let part = range.start + (from - offset) as usize..range.start + (to - offset) as usize;
+            let read = Op::Read { file: Arc::clone(file), offset: from, buffer, range: part };
+            let Moved { result, buffer: again } = ownring::moved(read, false).await;
+            buffer = again;
+            let moved = match result {
+                Ok(moved) => moved,
+                Err(Errno::INTR) => continue,
+                Err(Errno::INVAL | Errno::OPNOTSUPP) if direct.is_some() && self.may_fall_back => {
+                    self.has_refused.store(true, Ordering::Relaxed);
+                    continue;
+                }
+                Err(errno) => {
+                    return Err(ReadError::Read { path: self.path.clone(), offset: from, source: errno.into() });
+                }
+            };
+            at = from + moved;
+            // A direct read stops inside a block only at the end of the file.
+            if at < wanted_end && (moved == 0 || (direct.is_some() && !moved.is_multiple_of(512))) {
+                let found = file_len_bytes(&self.buffered)?.min(at.max(offset));
+                return Err(ReadError::Shrunk { path: self.path.clone(), found, expected: self.end });
+            }
+        }
+        Ok(buffer)
+    }
+}
+
+impl ReadAt for LocalFile {
+    /// With the rest of the last block, which a direct read needs room for.
+    fn len(&self) -> u64 {
+        self.end.next_multiple_of(ALIGNMENT_BYTES as u64)
+    }
+
+    fn read(&self, offset: u64, into: Part) -> Reading<'_> {
+        let read = self.fill(offset, into);
+        Box::pin(async { read.await.map_err(|error| ReadAtError::At(Box::new(error))) })
+    }
+}
