@@ -86,7 +86,8 @@ impl Reading {
         let fd = readers.buffered(file);
         let next = offset.saturating_add(len);
         begin_reading(fd.as_fd(), next, self.end.saturating_sub(next).min(len));
-        ownring::moved(Op::Read { file: Arc::clone(fd), offset, buffer, range }, is_remote).await
+        // The kernel's threads copy what comes to the page cache, some pieces at a time: this one would copy all of them.
+        ownring::moved(Op::Read { file: Arc::clone(fd), offset, buffer, range }, true).await
     }
 
     /// Whether it passes the page cache by.

@@ -55,7 +55,7 @@ fn drive<F: Future>(future: F, stopped: Option<&dyn Fn() -> bool>) -> Option<F::
     let mut future = pin!(future);
     let waker = waker();
     let mut context = Context::from_waker(&waker);
-    // Of a future that runs this one.
+    // The alarm of a future that runs this one.
     let outer = OWN.with(|own| own.alarm.take());
     let mut given_up = None;
     let output = loop {

@@ -142,13 +142,15 @@ pub(crate) async fn fill_held(volume: &Volume, offset: u64, mut into: Part) -> R
 }
 
 async fn fill_blocks(volume: &Volume, offset: u64, into: Part) -> Result<Buffer, Errno> {
-    let (block, is_remote) = (volume.block_bytes as usize, volume.medium.is_remote());
+    let block = volume.block_bytes as usize;
+    // Copies from the page cache would be this thread's, one after the other.
+    let by_worker = volume.medium.is_remote() || !volume.medium.properties().direct;
     let Part { mut buffer, range } = into;
     let mut at = range.start;
     while at < range.end {
         let rest = Part { buffer, range: at..range.end };
         let begun = begin_read(volume, offset + (at - range.start) as u64, rest, None);
-        let (moved, _) = ownring::ended(begun, is_remote).await;
+        let (moved, _) = ownring::ended(begun, by_worker).await;
         buffer = moved.buffer;
         // A file that is shorter than it was when the volume was opened ends inside a block.
         match moved.result.map(|moved| moved as usize / block * block) {
