@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -57,6 +58,39 @@ fn a_block_that_is_always_written_is_read_in_between() {
     });
 }
 
+/// A host kept a queue full of writes of one block. Each new one had the block as soon as it was let go of, and the write of another host
+/// waited for hundreds of them.
+#[test]
+fn a_block_that_is_always_written_is_written_by_others_in_between() {
+    let running = serve("data=mem:4MiB,rw,latency_us=500");
+    let (_modest, mut one) = connect(&running, MODEST);
+    let (_greedy, mut many) = connect(&running, GREEDY);
+    let is_over = AtomicBool::new(false);
+    let data = pattern(BLOCK, 1);
+    let mut waited_for = Vec::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let post = |many: &mut Queue| many.post(Sqe::write(1, 5, 1), Some(&data), 0).unwrap();
+            let mut open: VecDeque<u16> = (0..64).map(|_| post(&mut many)).collect();
+            while !is_over.load(Ordering::SeqCst) {
+                open.push_back(post(&mut many));
+                many.wait(open.pop_front().unwrap()).unwrap().ok();
+            }
+        });
+        while writes(&running) < 64 {
+            std::thread::yield_now();
+        }
+        for _ in 0..20 {
+            let before = writes(&running);
+            let status = one.write(1, 5, &data).status;
+            waited_for.push(writes(&running) - before);
+            assert!(status.is_success());
+        }
+        is_over.store(true, Ordering::SeqCst);
+    });
+    assert!(waited_for.iter().all(|writes| *writes < 32), "writes of another host that came first: {waited_for:?}");
+}
+
 /// Each takes half a millisecond, one after the other.
 const WRITES_MAX: usize = 10_000;
 
@@ -99,6 +133,10 @@ fn reads_of_a_host_that_went_away_take_nothing_of_the_rate() {
 /// Blocks that were never written are answered without the medium.
 fn fill(queue: &mut Queue) {
     queue.write(1, 0, &pattern(1 << 20, 2)).status.is_success().then_some(()).unwrap();
+}
+
+fn writes(running: &Running) -> u64 {
+    running.handle().stats().volumes["data"].writes
 }
 
 fn reads(running: &Running) -> u64 {

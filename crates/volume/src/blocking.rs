@@ -16,7 +16,7 @@ use diskside_io::request::{Outcome, block_on};
 use diskside_io::ring::Op;
 
 use crate::Volume;
-use crate::guard::Mode;
+use crate::guard::{Asks, Mode};
 use crate::medium::{Access, Action};
 use crate::volume_file::begin_read;
 
@@ -35,9 +35,9 @@ pub struct Hold<'a> {
 impl<'a> Hold<'a> {
     /// Waits until nobody else holds the range in a way that excludes this.
     pub fn of(volume: &'a Volume, range: Range<u64>, mode: Mode) -> Self {
-        let mut tries = 0_u32;
-        while !volume.guards.try_hold(range.clone(), mode) {
-            tries += 1;
+        let (mut tries, mut asks) = (0_u32, Asks::First);
+        while !volume.guards.try_hold(range.clone(), mode, asks) {
+            (tries, asks) = (tries + 1, Asks::Again);
             if tries < 16 { std::thread::yield_now() } else { std::thread::sleep(GUARD_RETRY) }
         }
         Self { volume, range, mode }
@@ -46,7 +46,7 @@ impl<'a> Hold<'a> {
     /// The same for a reader, which gives others the thread meanwhile.
     pub(crate) async fn shared(volume: &'a Volume, range: Range<u64>) -> Self {
         let (mut tries, mode) = (0_u32, Mode::Shared);
-        while !volume.guards.try_hold(range.clone(), mode) {
+        while !volume.guards.try_hold(range.clone(), mode, Asks::Again) {
             tries += 1;
             if tries < 16 { std::thread::yield_now() } else { ownring::sleep(GUARD_RETRY).await }
         }

@@ -8,7 +8,8 @@
 //! wait and nothing else. Nobody sleeps here: a caller that cannot have a range asks again later, when [`releases`] have been counted.
 //!
 //! **Turns.** A writer that waits keeps further readers out, or readers that follow each other would keep it out for ever. Readers that
-//! have waited for a millisecond come before all writers, or writers would do the same to them.
+//! have waited for a millisecond come before all writers, or writers would do the same to them. A writer that asks for the first time
+//! comes behind those that wait, or one host's new writes would be in front of another's for ever.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -39,6 +40,17 @@ pub enum Mode {
     Exclusive,
 }
 
+/// Who asks for a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asks {
+    /// A caller that has another way if it is refused: it waits for nothing, and leaves no trace.
+    Once,
+    /// One that will ask [`Again`](Self::Again) if it is refused, until it succeeds, or [gives up](RangeGuards::give_up).
+    First,
+    /// One that was refused before, and waits.
+    Again,
+}
+
 impl RangeGuards {
     /// Holds nothing.
     pub fn new() -> Self {
@@ -46,17 +58,17 @@ impl RangeGuards {
         Self { counters, asked: (0..COUNTERS).map(|_| AtomicU64::new(0)).collect() }
     }
 
-    /// Holds the pages of `range`, all or none. A writer that is refused keeps further readers out until it
-    /// has had its turn: it must ask again until it succeeds, or [`give_up`](Self::give_up).
+    /// Holds the pages of `range`, all or none. A writer that is refused, and waits, keeps further readers out until it
+    /// has had its turn.
     #[must_use]
-    pub fn try_hold(&self, range: Range<u64>, mode: Mode) -> bool {
-        self.try_hold_at(range, mode, now_us)
+    pub fn try_hold(&self, range: Range<u64>, mode: Mode, asks: Asks) -> bool {
+        self.try_hold_at(range, mode, asks, now_us)
     }
 
-    fn try_hold_at(&self, range: Range<u64>, mode: Mode, now_us: impl Fn() -> u32) -> bool {
+    fn try_hold_at(&self, range: Range<u64>, mode: Mode, asks: Asks, now_us: impl Fn() -> u32) -> bool {
         let counters = counters(range);
         for (held, index) in counters.clone().enumerate() {
-            if !self.try_hold_one(index, mode, &now_us) {
+            if !self.try_hold_one(index, mode, asks, &now_us) {
                 counters.take(held).for_each(|index| self.release_one(index, mode));
                 return false;
             }
@@ -76,18 +88,21 @@ impl RangeGuards {
         }
     }
 
-    fn try_hold_one(&self, index: usize, mode: Mode, now_us: &impl Fn() -> u32) -> bool {
+    fn try_hold_one(&self, index: usize, mode: Mode, asks: Asks, now_us: &impl Fn() -> u32) -> bool {
         let counter = &self.counters[index];
         let mut seen = counter.load(Ordering::Relaxed);
+        // What keeps a writer out.
+        let others = if asks == Asks::Again { !WRITER_WAITS } else { u32::MAX };
         loop {
             let wanted = match mode {
                 Mode::Shared if seen & (WRITER | WRITER_WAITS) == 0 => seen + 1,
                 Mode::Shared if seen & WRITER == 0 && self.is_readers_turn(index, now_us) => seen + 1,
+                Mode::Exclusive if seen & others == 0 && !self.is_readers_turn(index, now_us) => WRITER,
+                _ if asks == Asks::Once => return false,
                 Mode::Shared => {
                     self.note_refused(index, now_us());
                     return false;
                 }
-                Mode::Exclusive if seen & !WRITER_WAITS == 0 && !self.is_readers_turn(index, now_us) => WRITER,
                 Mode::Exclusive => {
                     counter.fetch_or(WRITER_WAITS, Ordering::Relaxed);
                     return false;
@@ -193,34 +208,50 @@ const WRITER_WAITS: u32 = 1 << 30;
 
 #[cfg(test)]
 mod tests {
+    use super::Asks::{Again, First, Once};
     use super::Mode::{Exclusive, Shared};
     use super::*;
 
     #[test]
     fn readers_share_and_writers_do_not() {
         let guards = RangeGuards::new();
-        assert!(guards.try_hold(0..4096, Shared) && guards.try_hold(0..512, Shared));
-        assert!(!guards.try_hold(512..1024, Exclusive), "512-byte blocks of one page share it");
-        assert!(guards.try_hold(4096..8192, Exclusive));
-        assert!(!guards.try_hold(0..8192, Shared), "all or none");
+        assert!(guards.try_hold(0..4096, Shared, Again) && guards.try_hold(0..512, Shared, Again));
+        assert!(!guards.try_hold(512..1024, Exclusive, Again), "512-byte blocks of one page share it");
+        assert!(guards.try_hold(4096..8192, Exclusive, Again));
+        assert!(!guards.try_hold(0..8192, Shared, Again), "all or none");
         guards.give_up(512..1024);
         guards.release(4096..8192, Exclusive);
-        assert!(guards.try_hold(4096..8192, Exclusive), "the refused reader held nothing");
+        assert!(guards.try_hold(4096..8192, Exclusive, Again), "the refused reader held nothing");
     }
 
     #[test]
     fn a_waiting_writer_is_not_starved_and_can_give_up() {
         let guards = RangeGuards::new();
-        assert!(guards.try_hold(0..4096, Shared));
-        assert!(!guards.try_hold(0..4096, Exclusive));
-        assert!(!guards.try_hold(0..4096, Shared), "the writer is next");
+        assert!(guards.try_hold(0..4096, Shared, Again));
+        assert!(!guards.try_hold(0..4096, Exclusive, Again));
+        assert!(!guards.try_hold(0..4096, Shared, Again), "the writer is next");
         guards.release(0..4096, Shared);
-        assert!(guards.try_hold(0..4096, Exclusive));
+        assert!(guards.try_hold(0..4096, Exclusive, Again));
         guards.release(0..4096, Exclusive);
-        assert!(guards.try_hold(0..4096, Shared));
-        assert!(!guards.try_hold(0..4096, Exclusive));
+        assert!(guards.try_hold(0..4096, Shared, Again));
+        assert!(!guards.try_hold(0..4096, Exclusive, Again));
         guards.give_up(0..4096);
-        assert!(guards.try_hold(0..4096, Shared));
+        assert!(guards.try_hold(0..4096, Shared, Again));
+    }
+
+    /// One host kept its queues full of writes of one block: each new one took the block when it was let go of, and the writes of another
+    /// host, which had asked for it long before, waited for up to 0.7 s.
+    #[test]
+    fn a_new_writer_comes_behind_those_that_wait() {
+        let guards = RangeGuards::new();
+        assert!(guards.try_hold(0..4096, Exclusive, First));
+        assert!(!guards.try_hold(0..8192, Exclusive, First), "it waits from now on");
+        guards.release(0..4096, Exclusive);
+        assert!(!guards.try_hold(0..4096, Exclusive, Once) && !guards.try_hold(0..4096, Exclusive, First));
+        assert!(guards.try_hold(0..8192, Exclusive, Again));
+        assert!(!guards.try_hold(0..4096, Exclusive, Once));
+        guards.release(0..8192, Exclusive);
+        assert!(guards.try_hold(0..4096, Exclusive, First), "who has another way leaves no trace");
     }
 
     /// One host kept four queues full of writes of one block: whenever it was asked, a writer waited, and another host's read of the
@@ -229,7 +260,7 @@ mod tests {
     fn readers_have_turns_however_many_writers_there_are() {
         let guards = RangeGuards::new();
         let (page, far) = (0..4096, 0..8192);
-        let ask = |range: &Range<u64>, mode, now_us: u32| guards.try_hold_at(range.clone(), mode, || now_us);
+        let ask = |range: &Range<u64>, mode, now_us: u32| guards.try_hold_at(range.clone(), mode, Again, || now_us);
         let start = u32::MAX - 500;
         let at = |us: u32| start.wrapping_add(us);
         assert!(ask(&page, Exclusive, at(0)));
@@ -259,7 +290,7 @@ mod tests {
     #[test]
     fn releases_count_where_somebody_waits() {
         let guards = RangeGuards::new();
-        assert!(guards.try_hold(0..4096, Exclusive) && !guards.try_hold(0..4096, Shared));
+        assert!(guards.try_hold(0..4096, Exclusive, Again) && !guards.try_hold(0..4096, Shared, Again));
         let before = releases();
         guards.release(0..4096, Exclusive);
         assert!(releases() > before);
@@ -269,11 +300,11 @@ mod tests {
     fn a_range_longer_than_the_table_holds_everything_once() {
         let guards = RangeGuards::new();
         let all = 0..(1 << 40);
-        assert!(guards.try_hold(all.clone(), Exclusive));
-        assert!(!guards.try_hold(1 << 30..(1 << 30) + 1, Shared));
+        assert!(guards.try_hold(all.clone(), Exclusive, Again));
+        assert!(!guards.try_hold(1 << 30..(1 << 30) + 1, Shared, Again));
         guards.release(all.clone(), Exclusive);
-        assert!(guards.try_hold(7..7, Exclusive), "an empty range holds nothing");
-        assert!(guards.try_hold(all, Shared));
+        assert!(guards.try_hold(7..7, Exclusive, Again), "an empty range holds nothing");
+        assert!(guards.try_hold(all, Shared, Again));
     }
 
     #[test]
@@ -284,7 +315,7 @@ mod tests {
             for _ in 0..2 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {
-                        while !guards.try_hold(0..4096, Exclusive) {
+                        while !guards.try_hold(0..4096, Exclusive, Again) {
                             std::hint::spin_loop();
                         }
                         assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);

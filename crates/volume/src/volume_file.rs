@@ -15,7 +15,7 @@ use diskside_io::ring::Op;
 
 use crate::Volume;
 use crate::blocking::{blocks_of, flush, write_held};
-use crate::guard::Mode;
+use crate::guard::{Asks, Mode};
 use crate::medium::{self, Action, Step};
 use crate::pending::Pending;
 
@@ -75,7 +75,7 @@ impl VolumeFile {
 
     fn hold(&self, range: Range<u64>, mode: Mode) -> Result<Hold, Hold> {
         let volume = Arc::clone(&self.volume);
-        if self.volume.guards.try_hold(range.clone(), mode) {
+        if self.volume.guards.try_hold(range.clone(), mode, Asks::Again) {
             return Ok(Some(Box::new(Held { volume, range, mode })));
         }
         Err((mode == Mode::Exclusive).then(|| Box::new(Waiting { volume, range }) as _))

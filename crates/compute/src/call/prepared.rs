@@ -23,7 +23,7 @@ use crate::call::trailer;
 use crate::environment::Environment;
 use crate::schedule::quota::{Account, Holding};
 use diskside_volume::Volume;
-use diskside_volume::guard::Mode;
+use diskside_volume::guard::{Asks, Mode};
 
 /// The most bytes of input of a call on a reactor.
 const SMALL_INPUT_MAX: u64 = 64 << 10;
@@ -101,7 +101,7 @@ impl Prepared {
         };
         let range = small.offset..small.offset + small.len as u64;
         // A command that writes there has it now: an engine can wait for it, a reactor cannot.
-        if !small.volume.guards.try_hold(range.clone(), Mode::Shared) {
+        if !small.volume.guards.try_hold(range.clone(), Mode::Shared, Asks::Once) {
             small.give_back(bench);
             return None;
         }

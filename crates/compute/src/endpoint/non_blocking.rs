@@ -19,7 +19,7 @@ use crate::environment::Environment;
 use diskside_export::CachedFile;
 use diskside_volume::Volume;
 use diskside_volume::cache::{BLOCK_LEN, BlockCache};
-use diskside_volume::guard::Mode;
+use diskside_volume::guard::{Asks, Mode};
 use diskside_volume::stats::AccessCounters;
 
 /// Of longer reads only the beginning is fetched ahead; the rest streams well.
@@ -263,7 +263,7 @@ impl VolumeBytes {
             return ReadNow::Waits;
         }
         let range = offset..offset + into.len() as u64;
-        if !self.volume.guards.try_hold(range.clone(), Mode::Shared) {
+        if !self.volume.guards.try_hold(range.clone(), Mode::Shared, Asks::Again) {
             return ReadNow::Busy;
         }
         let is_read = match &self.place {

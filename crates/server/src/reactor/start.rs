@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::core::Core;
 use super::memory::AccountMemory;
 use super::task::{Asker, Bench, Ended, Kind, Next, Source, Task, Work};
-use diskside_volume::guard::Mode;
+use diskside_volume::guard::{Asks, Mode};
 use diskside_volume::medium::{Access, Action};
 use diskside_volume::stats::IoCounters;
 use diskside_wire::delta::Delta;
@@ -130,7 +130,7 @@ impl Connection {
         let Some(memory) = &volume.memory else { return false };
         let range = offset..offset + u64::from(len);
         let Some(charge) = core.memory.charge(&mut self.account, len as usize) else { return false };
-        if !volume.volume.guards.try_hold(range.clone(), Mode::Shared) {
+        if !volume.volume.guards.try_hold(range.clone(), Mode::Shared, Asks::Once) {
             core.memory.uncharge(&mut self.account, charge);
             return false;
         }
@@ -166,8 +166,7 @@ impl Connection {
             return false;
         }
         let (guards, range) = (&volume.volume.guards, offset..offset + u64::from(data.len));
-        if !guards.try_hold(range.clone(), Mode::Exclusive) {
-            guards.give_up(range);
+        if !guards.try_hold(range.clone(), Mode::Exclusive, Asks::Once) {
             return false;
         }
         let access = Access::Write { offset, data: core.memory.filled(data), durable };

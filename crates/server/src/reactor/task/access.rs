@@ -10,7 +10,7 @@ use diskside_io::ring::Op;
 use super::long::STEP_BYTES;
 use super::{Bench, Flow, Held, Next, Task, Work, broken};
 use crate::reactor::local::{AtMedium, LocalVolume};
-use diskside_volume::guard::Mode;
+use diskside_volume::guard::{Asks, Mode};
 use diskside_volume::medium::{Access, Action};
 
 impl Task {
@@ -148,7 +148,8 @@ impl Task {
         if self.held.is_some() {
             return true;
         }
-        if volume.volume.guards.try_hold(range.clone(), mode) {
+        let asks = if self.waits_for.is_some() { Asks::Again } else { Asks::First };
+        if volume.volume.guards.try_hold(range.clone(), mode, asks) {
             self.waits_for = None;
             self.held = Some(Held { volume: Rc::clone(volume), range, mode });
             return true;
