@@ -1,4 +1,4 @@
-//! A volume's medium, used by a thread that may wait: what a reactor gives its ring, this thread gives its own. Writes it does itself.
+//! A volume's medium, used by a thread that may wait: what a reactor gives its ring, this thread gives its own.
 //!
 //! The same guards are held as for commands of hosts, in short pieces, so that nobody waits long for a block that a
 //! function reads. A function therefore sees every write that was acknowledged before, and whole blocks.
@@ -12,13 +12,13 @@ use diskside_io::buffer::{Buffer, Part};
 use diskside_io::bytefile::Direction;
 use diskside_io::ownring;
 use diskside_io::readahead::{ReadAt, Reading};
-use diskside_io::request::{Outcome, block_on};
+use diskside_io::request::Outcome;
 use diskside_io::ring::Op;
 
 use crate::Volume;
 use crate::guard::{Asks, Mode};
 use crate::medium::{Access, Action};
-use crate::volume_file::begin_read;
+use crate::volume_file::{begin_read, begin_write};
 
 /// Bytes that are read or written under one hold of their guard.
 pub const HOLD_BYTES: usize = 512 << 10;
@@ -163,35 +163,32 @@ async fn fill_blocks(volume: &Volume, offset: u64, into: Part) -> Result<Buffer,
     Ok(buffer)
 }
 
-/// Writes whole blocks of a range that the caller holds alone. `blocks` is aligned memory.
-pub fn write_blocks(volume: &Volume, offset: u64, blocks: &[u8]) -> Result<(), Errno> {
+/// Writes whole blocks of a range that the caller holds alone, and gives their memory, which is aligned, back. Waits, also for a medium
+/// that hangs: what became of a write has to be known.
+pub fn write_blocks(volume: &Volume, offset: u64, blocks: Part) -> Result<Buffer, Errno> {
     if volume.read_only {
         return Err(Errno::ROFS);
     }
     if volume.has_failed() {
         return Err(Errno::IO);
     }
-    let mut done = 0;
-    while done < blocks.len() {
-        let (at, rest) = (offset + done as u64, &blocks[done..]);
-        let step = volume.medium.start(&Access::Write { offset: at, data: rest, durable: false });
-        wait(step.delay);
-        let moved = match step.action {
-            Action::Done(len) => len as usize,
-            Action::Elsewhere(future) => moved_elsewhere(block_on(future))? as usize,
-            Action::File { file, len } => {
-                let len = len.min(rest.len());
-                rustix::io::retry_on_intr(|| rustix::io::pwrite(&file, &rest[..len], at))?
+    ownring::run(async {
+        let Part { mut buffer, range } = blocks;
+        let mut at = range.start;
+        while at < range.end {
+            let rest = Part { buffer, range: at..range.end };
+            let begun = begin_write(volume, offset + (at - range.start) as u64, rest, None);
+            let (moved, _) = ownring::ended(begun, volume.medium.is_remote()).await;
+            buffer = moved.buffer;
+            match moved.result {
+                Ok(0) => return Err(Errno::IO),
+                Ok(moved) => at += moved as usize,
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
             }
-            Action::Failed(errno) => return Err(errno),
-            _ => return Err(Errno::IO),
-        };
-        if moved == 0 {
-            return Err(Errno::IO);
         }
-        done += moved;
-    }
-    Ok(())
+        Ok(buffer)
+    })
 }
 
 /// Writes bytes anywhere: the blocks at the edges keep what is not written, also against commands that write them.
@@ -227,7 +224,7 @@ pub fn write_held(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errn
     }
     let skip = (offset - first) as usize;
     blocks[skip..skip + bytes.len()].copy_from_slice(bytes);
-    write_blocks(volume, first, &blocks)
+    write_blocks(volume, first, Part::whole(blocks)).map(drop)
 }
 
 /// How much somebody else has done.

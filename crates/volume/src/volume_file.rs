@@ -117,14 +117,7 @@ impl VolumeFile {
             let written = write_held(&self.volume, offset, &access.buffer);
             return done(written.map(|()| len as u64), access.buffer, Duration::ZERO, hold);
         }
-        let data = &access.buffer[..];
-        let Step { delay, action } = self.volume.medium.start(&medium::Access::Write { offset, data, durable: false });
-        match action {
-            Action::Done(count) => done(Ok(count), access.buffer, delay, hold),
-            Action::Elsewhere(future) => Begun::Elsewhere { future, buffer: Some(access.buffer), hold },
-            Action::File { file, .. } => Begun::Ring { op: access.on(file), after: delay, hold, direct: false },
-            action => done(failed(&action), access.buffer, delay, hold),
-        }
+        begin_write(&self.volume, offset, Part::whole(access.buffer), hold)
     }
 }
 
@@ -148,6 +141,23 @@ pub(crate) fn begin_read(volume: &Volume, offset: u64, into: Part, hold: Hold) -
             Begun::Ring { op: Op::Read { file, offset, buffer, range }, after: delay, hold, direct: false }
         }
         Action::Pending(pending) => later(pending, Part { buffer, range }, hold),
+        action => done(failed(&action), buffer, delay, hold),
+    }
+}
+
+/// Says how the medium writes whole blocks of a buffer: some of them at least. The caller holds them alone.
+pub(crate) fn begin_write(volume: &Volume, offset: u64, blocks: Part, hold: Hold) -> Begun {
+    let Part { buffer, range } = blocks;
+    let data = &buffer[range.clone()];
+    let Step { delay, action } = volume.medium.start(&medium::Access::Write { offset, data, durable: false });
+    match action {
+        Action::Done(count) => done(Ok(count), buffer, delay, hold),
+        Action::Elsewhere(future) => Begun::Elsewhere { future, buffer: Some(buffer), hold },
+        Action::File { file, len } => {
+            let range = range.start..range.end.min(range.start + len);
+            let op = Op::Write { file, offset, buffer, range, durable: false };
+            Begun::Ring { op, after: delay, hold, direct: false }
+        }
         action => done(failed(&action), buffer, delay, hold),
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use diskside_engine::ReadAt;
 use diskside_io::Errno;
-use diskside_io::buffer::Buffer;
+use diskside_io::buffer::{Buffer, Part};
 use diskside_io::bytefile::Direction;
 use diskside_nvme::Status;
 use diskside_nvme::wire::memory::{COPY_FORMAT_MEMORY, MemoryCopySource, memory_opcode};
@@ -123,18 +123,20 @@ impl Standard {
             .checked_mul(block)
             .filter(|offset| offset.checked_add(len).is_some_and(|end| end <= volume.medium.properties().len_bytes));
         let offset = offset.ok_or(Status::LBA_OUT_OF_RANGE.dnr())?;
-        let bytes = self.gather(&sources, *until)?;
-        for (part, at) in bytes.chunks(HOLD_BYTES).zip((offset..).step_by(HOLD_BYTES)) {
+        let mut bytes = self.gather(&sources, *until)?;
+        for start in (0..len as usize).step_by(HOLD_BYTES) {
             command.check()?;
             let _write = context.reservations.begin_write(volume.nsid).ok_or(Status::RESERVATION_CONFLICT.dnr())?;
-            let began = Instant::now();
-            let _hold = Hold::of(&volume, at..at + part.len() as u64, Mode::Exclusive);
+            let (range, at) = (start..(start + HOLD_BYTES).min(len as usize), offset + start as u64);
+            let (part_len, began) = (range.len() as u64, Instant::now());
+            let _hold = Hold::of(&volume, at..at + part_len, Mode::Exclusive);
             if volume.is_removed() {
                 return Err(Status::INVALID_NAMESPACE_OR_FORMAT.dnr().into());
             }
-            let written = write_blocks(&volume, at, part);
-            volume.functions.ended(Direction::Write, written.map(|()| part.len() as u64), began.elapsed());
-            written.map_err(write_problem)?;
+            let written = write_blocks(&volume, at, Part { buffer: bytes, range });
+            let moved = written.as_ref().map(|_| part_len).map_err(|errno| *errno);
+            volume.functions.ended(Direction::Write, moved, began.elapsed());
+            bytes = written.map_err(write_problem)?;
         }
         if sqe.fua() {
             flush(&volume).map_err(write_problem)?;
