@@ -58,7 +58,7 @@ fn a_block_that_is_always_written_is_read_in_between() {
     });
 }
 
-/// A host kept a queue full of writes of one block. Each new one had the block as soon as it was let go of, and the write of another host
+/// A host kept a queue full of writes of one block. Each new one had the block as soon as it was released, and the write of another host
 /// waited for hundreds of them.
 #[test]
 fn a_block_that_is_always_written_is_written_by_others_in_between() {

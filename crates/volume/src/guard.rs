@@ -239,7 +239,7 @@ mod tests {
         assert!(guards.try_hold(0..4096, Shared, Again));
     }
 
-    /// One host kept its queues full of writes of one block: each new one took the block when it was let go of, and the writes of another
+    /// One host kept its queues full of writes of one block: each new one took the block when it was released, and the writes of another
     /// host, which had asked for it long before, waited for up to 0.7 s.
     #[test]
     fn a_new_writer_comes_behind_those_that_wait() {

@@ -163,7 +163,7 @@ fn a_full_file_system_is_reported_and_loses_nothing() {
     assert_eq!(fill(&mut sink).errno, Errno::NOSPC);
     drop(sink);
     assert_eq!(std::fs::metadata(host.path().join("x")).unwrap().size(), 10, "what was appended is taken back");
-    // The threads of the export let go of what was not to be written when they come to it.
+    // The threads of the export drop what was not to be written when they come to it.
     let since = Instant::now();
     while rustix::fs::statvfs(host.path()).unwrap().f_bfree < (250 << 10) / 4096 {
         assert!(since.elapsed() < Duration::from_secs(20), "space is given back");

@@ -17,9 +17,10 @@
 //! whether there is fuel. When it finds nothing, the inner loop asks its own guard, as it did.
 
 use super::analysis::{Outlook, Plan};
+use super::conditions::Conditions;
 use super::constraint::{Constraint, Within};
 use super::emit::{Around, Entrance, alu, fresh, mov, retarget};
-use super::linear::{Conditions, Form, Linear};
+use super::linear::{Form, Linear};
 use super::trips::{ExitTest, Relation, Tested};
 use crate::insn::{AluOp, Cond, Width};
 use crate::ir::{Block, BlockId, Func, Op, Term, Value, Var};

@@ -1,10 +1,11 @@
 //! The effects of one loop on its variables and memory, trip by trip.
 
 use super::ahead::Ahead;
+use super::conditions::Conditions;
 use super::constraint::{Access, Constraint, Within, constrain, cover, rests_on_data};
 use super::graph::{Graph, Loop, Nest};
 use super::inner::{Edges, InnerLoop};
-use super::linear::{Condition, Conditions, Form, Hypotheses, Hypothesis, Linear, State, Terms};
+use super::linear::{Condition, Form, Hypotheses, Hypothesis, Linear, State, Terms};
 use super::slots::{self, NO_SLOTS, Slots};
 use super::trips::{self, Counter, ExitTest, Tested};
 use crate::ir::{BlockId, Check, Func, Op, Term, Value, Var};

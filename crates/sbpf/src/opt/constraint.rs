@@ -1,6 +1,7 @@
 //! Constraints that a guard has to prove: that places stay within a region, or numbers within their bits, in every trip.
 
-use super::linear::{Conditions, Form, Linear, Terms};
+use super::conditions::Conditions;
+use super::linear::{Form, Linear, Terms};
 use super::reason;
 use crate::insn::Size;
 use crate::ir::{BlockId, Var};

@@ -5,8 +5,9 @@
 //! a variable that steps by a bounded amount in each trip changes by a bounded amount in all.
 
 use super::analysis::{Body, NotAnalysed, Pass, settle};
+use super::conditions::Conditions;
 use super::graph::Nest;
-use super::linear::{Conditions, State};
+use super::linear::State;
 use super::slots::{NO_SLOTS, Slots};
 use super::trips::{self, Relation, Tested};
 use crate::insn::Width;

@@ -7,9 +7,9 @@
 //! A 32-bit operation truncates; its result is linear only while the untruncated value fits. Such a
 //! condition becomes a [`Condition::Fits`] that the guard has to prove with the bounds of the accesses.
 
+use super::conditions::Conditions;
 use crate::insn::{AluOp, Cond, Size, Width};
 use crate::ir::{BinOp, BlockId, Op, Term, Value, Var};
-use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -210,52 +210,6 @@ const GROUP_VARS: usize = 16;
 struct Fact {
     form: Form,
     conditions: Conditions,
-}
-
-/// Indices into the list of [`Condition`]s; shared by copies, too.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Conditions(Option<Rc<BTreeSet<usize>>>);
-
-impl Conditions {
-    pub(super) fn new() -> Self {
-        Self::default()
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.as_ref().is_none_or(|all| all.is_empty())
-    }
-
-    pub(super) fn is_subset(&self, other: &Self) -> bool {
-        match (&self.0, &other.0) {
-            (Some(all), Some(others)) => Rc::ptr_eq(all, others) || all.is_subset(others),
-            _ => self.is_empty(),
-        }
-    }
-
-    /// Whether it was not there.
-    pub(super) fn insert(&mut self, condition: usize) -> bool {
-        Rc::make_mut(self.0.get_or_insert_default()).insert(condition)
-    }
-
-    pub(super) fn extend(&mut self, other: &Self) {
-        if other.is_subset(self) {
-            return;
-        }
-        match (&mut self.0, &other.0) {
-            (Some(all), Some(others)) => Rc::make_mut(all).extend(&**others),
-            (none, others) => none.clone_from(others),
-        }
-    }
-
-    pub(super) fn retain(&mut self, keep: impl FnMut(&usize) -> bool) {
-        if let Some(all) = &mut self.0 {
-            Rc::make_mut(all).retain(keep);
-        }
-    }
-
-    pub(super) fn pop_first(&mut self) -> Option<usize> {
-        self.0.as_mut().and_then(|all| Rc::make_mut(all).pop_first())
-    }
 }
 
 impl State {

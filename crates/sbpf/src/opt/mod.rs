@@ -21,6 +21,7 @@
 
 mod ahead;
 mod analysis;
+mod conditions;
 mod constraint;
 mod emit;
 mod graph;

@@ -2,7 +2,8 @@
 //! many trips are left. A fast copy needs no counter of its own where the loop has one.
 
 use super::analysis::{Body, Pass};
-use super::linear::{Conditions, Form, Linear, Terms};
+use super::conditions::Conditions;
+use super::linear::{Form, Linear, Terms};
 use crate::insn::{Cond, Width};
 use crate::ir::lower::charge;
 use crate::ir::{BlockId, Op, Term, Value, Var};
