@@ -173,6 +173,8 @@ struct Own {
     /// Operations that a future waits for, by their tokens; with how they ended.
     waits: RefCell<BTreeMap<u64, Option<Moved>>>,
     begun: Cell<u64>,
+    /// Operations that nobody waits for any more: this thread's part of [`LATE`].
+    late: Cell<usize>,
     /// When a future that was polled wants to be polled again.
     alarm: Cell<Option<Instant>>,
     sleeper: Arc<Sleeper>,
@@ -181,8 +183,8 @@ struct Own {
 impl Own {
     fn new() -> Self {
         let sleeper = Sleeper { thread: std::thread::current(), woken: AtomicBool::new(false), ring: OnceLock::new() };
-        let (ring, waits, begun, alarm) = Default::default();
-        Self { ring, waits, begun, alarm, sleeper: Arc::new(sleeper) }
+        let (ring, waits, begun, late, alarm) = Default::default();
+        Self { ring, waits, begun, late, alarm, sleeper: Arc::new(sleeper) }
     }
 
     fn make_ring(&self) -> io::Result<()> {
@@ -226,9 +228,23 @@ impl Own {
             let buffer = if let Payload::Buffer(buffer) = done.payload { buffer } else { Buffer::zeroed(0) };
             match waits.get_mut(&done.token) {
                 Some(wait) => *wait = Some(Moved { result: done.result.map(u64::from), buffer }),
-                None => drop(LATE.fetch_sub(1, Ordering::Relaxed)),
+                None => self.count_late(-1),
             }
         }
+    }
+}
+
+impl Own {
+    fn count_late(&self, change: isize) {
+        self.late.set(self.late.get().wrapping_add_signed(change));
+        LATE.fetch_add(change as usize, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Own {
+    /// What is still under way when a thread ends is its ring's, which ends with it.
+    fn drop(&mut self) {
+        LATE.fetch_sub(self.late.get(), Ordering::Relaxed);
     }
 }
 
@@ -257,7 +273,7 @@ impl Drop for Moving {
         let _ = OWN.try_with(|own| {
             let is_late = matches!(own.waits.borrow_mut().remove(&self.token), Some(None));
             if is_late && let Some(ring) = &mut *own.ring.borrow_mut() {
-                LATE.fetch_add(1, Ordering::Relaxed);
+                own.count_late(1);
                 ring.cancel(self.id);
             }
         });

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use diskside_io::buffer::Part;
+use diskside_io::buffer::{Buffer, Part};
 use diskside_io::ownring;
 use diskside_io::readahead::{Access, ChunkReader, ReadAhead, ReadAt, ReadAtError, ReadError, ReadStream, Reading};
 use diskside_io::ring::Op;
@@ -424,6 +424,23 @@ fn who_reads_a_disk_that_hangs_can_leave() {
         let other = ChunkReader::over(Arc::new(other), "other", .., &how(4096, 2, 0, Access::Auto)).unwrap();
         assert_eq!(rustix::io::write(&writer, &[0xff; 4096]), Ok(4096));
         assert_eq!(read_all(other).unwrap(), bytes);
+    }
+}
+
+/// What a thread had left behind when it ended was counted for good: after 64 of them no thread could leave a disk that hangs.
+#[test]
+fn what_threads_left_behind_when_they_ended_is_not_counted_any_more() {
+    let (end, _writer) = rustix::pipe::pipe().unwrap();
+    let file = Arc::new(end);
+    for _ in 0..70 {
+        let (file, (left, has_left)) = (Arc::clone(&file), std::sync::mpsc::channel());
+        let thread = std::thread::spawn(move || {
+            let read = Op::Read { file, offset: 0, buffer: Buffer::zeroed(512), range: 0..512 };
+            let ran = ownring::run_unless(ownring::moved(read, false), &|| true);
+            left.send(ran.is_none()).unwrap();
+        });
+        assert!(has_left.recv_timeout(Duration::from_secs(20)).unwrap());
+        thread.join().unwrap();
     }
 }
 
