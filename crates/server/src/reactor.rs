@@ -28,7 +28,7 @@ mod token;
 mod waiting;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -117,7 +117,7 @@ impl Reactor {
 
     /// Serves until told to stop. An error is the ring's: nothing more can be done then.
     pub(crate) fn run(&mut self) -> io::Result<()> {
-        while !(self.core.is_stopping() && self.connections.is_empty()) {
+        while !self.has_ended() {
             self.core.ring.expect_answers(self.core.media_in_flight > 0 || self.core.delayed > 0);
             self.core.ring.give_way(self.core.shared.is_crowded() || self.core.may_rest());
             let wait = self.core.ring.wait(self.timeout())?;
@@ -145,6 +145,25 @@ impl Reactor {
         Ok(())
     }
 
+    /// Whether it was stopped and nothing is left to do, or to wait for.
+    fn has_ended(&self) -> bool {
+        let Some(stop_at) = self.core.stop_at else { return false };
+        if self.connections.is_empty() {
+            return true;
+        }
+        let gives_up = self.core.now >= stop_at + MEDIA_LEFT;
+        if gives_up {
+            let volumes: BTreeSet<_> = self.core.tasks.iter().map(|(_, task)| &*task.volume.volume.name).collect();
+            let (volumes, operations) = (Vec::from_iter(volumes).join(", "), self.core.tasks.len());
+            tracing::warn!(
+                volumes,
+                operations,
+                "the target ends although its disks have not answered: what waits there is given up"
+            );
+        }
+        gives_up
+    }
+
     /// How long nothing will happen by itself.
     fn timeout(&self) -> Option<Duration> {
         let core = &self.core;
@@ -168,7 +187,7 @@ impl Reactor {
         let stall = (core.sends_in_flight > 0).then_some(STALL);
         let owed = (core.memory.owed_bytes() > 0).then_some(OWED_LOOK);
         let shrink = (core.memory.held_bytes() > core.memory.in_flight_bytes()).then_some(SHRINK);
-        let stop = core.stop_at.map(|at| at.saturating_duration_since(core.now));
+        let stop = core.stop_at.map(|at| if core.now < at { at } else { at + MEDIA_LEFT } - core.now);
         [goes_on, timer, blocks, rate, stall, owed, shrink, stop].into_iter().flatten().min()
     }
 
@@ -498,6 +517,8 @@ const RECEIVE_BUFFERS: u16 = 64;
 const RECEIVE_BUFFER_BYTES: usize = 32 << 10;
 /// Bytes that a turn copies for peers that do not read; at least one read of theirs.
 const DETACHED_BYTES: usize = 256 << 10;
+/// How long a reactor that stops waits for media after the last connection was closed. A disk that hangs keeps no server.
+const MEDIA_LEFT: Duration = Duration::from_secs(1);
 /// How often hosts are looked after that owe data.
 const OWED_LOOK: Duration = Duration::from_millis(500);
 /// How soon a block is asked for again that another reactor's command holds.

@@ -21,6 +21,7 @@ use rustix::event::{EventfdFlags, eventfd};
 
 const MIB: usize = 1 << 20;
 const MIB_BLOCKS: u32 = 256;
+const BLOCK: usize = 4096;
 /// Namespace IDs: media follow the volumes that are specified.
 const HUNG: u32 = 2;
 const CALM: u32 = 1;
@@ -100,16 +101,24 @@ impl Drop for Served {
 
 /// One reactor with this much memory, a volume that can hang, and one whose reads need memory, too.
 fn serve(medium: &Arc<Hanging>, memory_mib: u64) -> Served {
+    Served(running(medium, memory_mib), Arc::clone(medium))
+}
+
+fn running(medium: &Arc<Hanging>, memory_mib: u64) -> Running {
     let builder = builder().reactors(1).limits(|limits| {
         limits.memory = Size::from_mib(memory_mib);
         limits.connection_memory = Size::from_mib(memory_mib);
     });
     let builder = builder.medium(VolumeSpec::new("hung", "hanging").writable(), medium.clone());
-    Served(start(builder.volume("calm=mem:4MiB,rw,latency_us=10".parse().unwrap())), Arc::clone(medium))
+    start(builder.volume("calm=mem:4MiB,rw,latency_us=10".parse().unwrap()))
 }
 
 fn connect(served: &Served, host: &str) -> (Controller, Queue) {
-    let mut controller = Controller::connect_as(served.0.handle(), host, 0).unwrap();
+    connect_to(&served.0, host)
+}
+
+fn connect_to(running: &Running, host: &str) -> (Controller, Queue) {
+    let mut controller = Controller::connect_as(running.handle(), host, 0).unwrap();
     controller.enable(0);
     let queue = controller.io_queue(1, 128);
     (controller, queue)
@@ -188,6 +197,23 @@ fn two_flushes_of_a_disk_that_hangs_are_under_way_and_the_next_follow_one_by_one
     assert!(queue.is_open(posted[1]));
     medium.end_flush(1);
     queue.wait(posted[1]).unwrap().ok();
+}
+
+/// A server did not end as long as its disk hung, however often it was asked to, and kept a processor busy meanwhile.
+#[test]
+fn a_server_ends_although_its_disk_hangs() {
+    let medium = Hanging::new(4 * MIB);
+    let running = running(&medium, 16);
+    let (_host, mut queue) = connect_to(&running, "nqn.2026-11.org.example:host");
+    queue.write(HUNG, 0, &pattern(MIB, 1)).ok();
+    medium.hangs.store(true, Ordering::SeqCst);
+    queue.post(Sqe::read(HUNG, 0, 1), None, BLOCK).unwrap();
+    queue.post(Sqe::flush(HUNG), None, 0).unwrap();
+    until("the medium was asked for both", || medium.owed() > 0 && lock(&medium.flushes).len() == 1);
+    running.handle().stop_now();
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || drop(ended.send(running.wait())));
+    has_ended.recv_timeout(Duration::from_secs(30)).expect("it ends").unwrap();
 }
 
 /// A disk that gives its reads up is one that fails them: its hosts hear of it, and it serves the next ones.
