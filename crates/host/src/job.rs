@@ -164,6 +164,11 @@ pub(crate) enum Next {
 }
 
 impl Job {
+    /// Whether it need not be finished before the connection ends: it changes nothing, and nobody waits for what it reads.
+    pub(crate) fn is_dispensable(&self) -> bool {
+        matches!(&self.work, Work::Blocks { kind: Kind::Read, promise, .. } if !promise.is_awaited())
+    }
+
     /// The job of a request that [`VolumeState`] found valid, or of a command.
     pub(crate) fn new(staged: Staged, limits: &Limits) -> Self {
         let (work, memory) = match staged {

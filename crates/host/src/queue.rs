@@ -432,7 +432,8 @@ impl Queue {
 
     /// Ends the queue in good order; true when it has ended.
     fn close(&mut self) -> bool {
-        if let Some(link) = self.link.as_mut().filter(|_| self.jobs.len == 0) {
+        let is_needed = self.jobs.slots.iter().flatten().any(|job| !job.is_dispensable());
+        if let Some(link) = self.link.as_mut().filter(|_| !is_needed) {
             link.close();
             // A connection in memory is at its end at once, and nothing would wake the thread later.
             self.drop_finished_link();

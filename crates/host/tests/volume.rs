@@ -35,6 +35,25 @@ fn what_is_written_is_read_whatever_its_length() {
     }
 }
 
+/// A run whose deadline had passed did not end as long as its disk hung: the connection waited for reads that nobody waited for.
+#[test]
+fn a_connection_ends_without_reads_that_nobody_waits_for() {
+    // A block takes a second.
+    let running = start(builder().volume("slow=mem:1MiB,rw,rate=4KiB".parse::<VolumeSpec>().unwrap()));
+    let volume = connect(&running);
+    write_now(&volume, 0, &pattern(4096, 1));
+    let wanted = volume.submit(read(0, 4096));
+    let unwanted: Vec<_> = (0..64).map(|_| volume.submit(read(0, 4096))).collect();
+    drop(unwanted);
+    let (ended, has_ended) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        drop(volume);
+        ended.send(())
+    });
+    assert!(has_ended.recv_timeout(Duration::from_secs(30)).is_ok(), "it waits for all of them");
+    assert_eq!(block_on(wanted).into_read().unwrap()[..], pattern(4096, 1), "one that somebody waits for is finished");
+}
+
 #[test]
 fn many_threads_share_a_volume() {
     let running = memory_target(64);

@@ -184,6 +184,11 @@ impl<T: Lost> Promise<T> {
         }
     }
 
+    /// Whether somebody has the future, and may want the outcome.
+    pub fn is_awaited(&self) -> bool {
+        self.shared.as_ref().is_some_and(|shared| Arc::strong_count(shared) > 1)
+    }
+
     /// The request has ended.
     pub fn complete(mut self, outcome: T) {
         if let Some(shared) = self.shared.take() {
