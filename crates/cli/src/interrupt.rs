@@ -1,4 +1,4 @@
-//! Ctrl-C: the first stops the function, wherever it runs; the second the command.
+//! Ctrl-C: the first stops the function, wherever it runs; the second the command. And a deadline for what nothing can stop.
 
 use crate::error::Failure;
 use crate::output::say;
@@ -7,6 +7,8 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::time::Duration;
 
 /// Lets a write beyond the greatest length that files may have (`ulimit -f`) fail with an error, which names the file, instead
 /// of ending the command.
@@ -32,4 +34,23 @@ pub(crate) fn cancel_on_signal() -> Result<CancelToken, Failure> {
     };
     std::thread::Builder::new().name("signals".into()).spawn(listen).map_err(failed)?;
     Ok(token)
+}
+
+/// Ends the command when the deadline passes before this is dropped: opening a file on a disk that hangs has no end of its own.
+pub(crate) struct Watch(#[expect(dead_code, reason = "dropped, it ends the thread")] Option<Sender<()>>);
+
+impl Watch {
+    pub(crate) fn until(deadline: Option<Duration>) -> Result<Self, Failure> {
+        let Some(deadline) = deadline else { return Ok(Self(None)) };
+        let (over, is_over) = channel();
+        let watch = move || {
+            if is_over.recv_timeout(deadline) == Err(RecvTimeoutError::Timeout) {
+                say("diskside: the deadline passed while files were opened");
+                std::process::exit(Failure::Function(String::new()).exit_code().into());
+            }
+        };
+        let failed = |error| Failure::Environment(format!("watching the deadline: {error}"));
+        std::thread::Builder::new().name("deadline".into()).spawn(watch).map_err(failed)?;
+        Ok(Self(Some(over)))
+    }
 }

@@ -5,7 +5,7 @@ use super::run::shown::Shown;
 use super::run::{Side, encode_args};
 use super::volume::{Connect, session_failure};
 use crate::error::Failure;
-use crate::interrupt::cancel_on_signal;
+use crate::interrupt::{Watch, cancel_on_signal};
 use crate::output::{self, bytes, duration, parse_bytes, parse_tier, say};
 use crate::output_file::write_file;
 use clap::{Args, ValueEnum};
@@ -102,12 +102,14 @@ enum Direct {
 
 impl Launch {
     pub(crate) fn execute(self) -> Result<(), Failure> {
+        let opening = Watch::until(self.deadline_ms.map(Duration::from_millis))?;
         let session = Session::new(SessionOptions { connect: self.connect.options()?, ..SessionOptions::default() });
         let kernel = session.kernel(&self.kernel)?;
         let usage = format!("diskside launch {} FILE... --write FILE", kernel.name());
         let args = encode_args(&kernel, &self.args, &usage, || Ok(String::new()))?;
         let files = open(&session, &self.files, OpenMode::Read)?;
         let writable = open(&session, &self.write, OpenMode::Create)?;
+        drop(opening);
         let ran =
             session.launch(&files, &writable, &kernel, &args, &self.options()?).wait().map_err(session_failure)?;
         for line in &ran.log {

@@ -9,7 +9,7 @@ use super::exports::{refuse_directory, refuse_no_export, refuse_pattern};
 use super::parse_kind;
 use super::volume::{Connect, parse_url, session_failure};
 use crate::error::Failure;
-use crate::interrupt::cancel_on_signal;
+use crate::interrupt::{Watch, cancel_on_signal};
 use crate::output::{parse_bytes, parse_tier, say};
 use crate::output_file::refuse_to_replace;
 use crate::progress::Progress;
@@ -192,6 +192,8 @@ enum ProofArg {
 
 impl Run {
     pub(crate) fn execute(self) -> Result<(), Failure> {
+        let deadline = self.deadline_ms.map(Duration::from_millis);
+        let opening = Watch::until(deadline)?;
         let connect = self.connect.options()?;
         let learnt_directory = if self.stateless { None } else { state_directory() };
         let session = Session::new(SessionOptions {
@@ -251,9 +253,10 @@ impl Run {
         };
         options.limits.budget = self.budget;
         options.limits.heap_quota_bytes = self.heap;
-        options.limits.deadline = self.deadline_ms.map(Duration::from_millis);
+        options.limits.deadline = deadline;
         options.limits.cancel = Some(cancel_on_signal()?);
         let mut shown = Shown::new(&function, self.json);
+        drop(opening);
         let result = self.run(&session, &files, &function, &args, &options, &mut shown);
         progress.finish();
         let ran = match (result, shown.take_failure()) {

@@ -332,8 +332,9 @@ impl Job {
                         Some(chunks) => Kept::Chunks { codecs: Arc::new(codecs_of(chunks)), ranged: chunks.ranged },
                         None => Kept::Whole(request.decompression),
                     };
+                    let until = self.queued + self.plan.limits.deadline;
                     let sources = FilesByPath::new(
-                        (&self.context, &self.control),
+                        (&self.context, &self.control, until),
                         self.host_stream(),
                         read,
                         Arc::clone(&report.reads),

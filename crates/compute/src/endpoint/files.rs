@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
 
 use diskside_engine::{ChunkCodecs, Codec, ReadAt, ReadAtError, ReadError, ReadStream, Source, Sources, Turns};
 
@@ -36,6 +37,8 @@ const STREAM_BYTES: usize = 64 << 10;
 pub(crate) struct FilesByPath {
     context: Arc<CallContext>,
     control: Arc<Control>,
+    /// When nobody waits for it any more.
+    until: Instant,
     paths: Arc<InputQueue>,
     /// How a file is read that is opened in its turn.
     read: Box<dyn Fn(FileSource, Range<u64>) -> Arc<dyn ReadAt> + Send + Sync>,
@@ -101,7 +104,7 @@ impl FilesByPath {
         2 * (BATCH_BYTES + SHORT_FILE_LEN_MAX + BATCH_FILES * PATH_LEN_MAX) as u64 + 2 * STREAM_BYTES as u64;
 
     pub(crate) fn new(
-        (context, control): (&Arc<CallContext>, &Arc<Control>),
+        (context, control, until): (&Arc<CallContext>, &Arc<Control>, Instant),
         paths: Arc<InputQueue>,
         read: impl Fn(FileSource, Range<u64>) -> Arc<dyn ReadAt> + Send + Sync + 'static,
         reads: Arc<Reads>,
@@ -111,7 +114,7 @@ impl FilesByPath {
     ) -> Self {
         let (context, control) = (Arc::clone(context), Arc::clone(control));
         let (read, state) = (Box::new(read), Mutex::default());
-        Self { context, control, paths, read, reads, changed, kept, turns, state }
+        Self { context, control, until, paths, read, reads, changed, kept, turns, state }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -168,8 +171,12 @@ impl FilesByPath {
         self.control.uses(&self.context, [Used::Export(export)]).map_err(Lost::error)
     }
 
-    fn is_cancelled(&self) -> bool {
-        self.control.cancel.is_cancelled()
+    fn is_over(&self) -> bool {
+        self.control.cancel.is_cancelled() || Instant::now() >= self.until
+    }
+
+    fn failed(&self, name: &str, offset: u64, error: ReadAtError) -> ReadError {
+        if self.is_over() { ReadError::Stopped } else { failed(name, offset, error) }
     }
 
     fn decompressed(&self, source: Source, codec: Option<Codec>) -> Source {
@@ -294,7 +301,7 @@ impl Sources for FilesByPath {
                 let asks = self.is_compressed(&[CompressedBy::Any, CompressedBy::AnyWithoutHeader]);
                 let mut head = vec![0; if asks { Codec::HEAD_LEN } else { 0 }];
                 // These bytes are read again, and counted then.
-                file.read_unless(0, &mut head, &|| self.is_cancelled()).map_err(|error| failed(&name, 0, error))?;
+                file.read_unless(0, &mut head, &|| self.is_over()).map_err(|error| self.failed(&name, 0, error))?;
                 let reader = (self.read)(file, range.clone());
                 let codec = self.codec_of(&head);
                 self.check_header(&name, &head)?;
@@ -349,8 +356,8 @@ impl FilesByPath {
         let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, (range.end - range.start) as usize).collect();
         let to = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
         let start = range.start;
-        let read = (self.read)(file, range).read_unless(start, to, &|| self.is_cancelled());
-        read.map_err(|error| failed(&name, start, error))?;
+        let read = (self.read)(file, range).read_unless(start, to, &|| self.is_over());
+        read.map_err(|error| self.failed(&name, start, error))?;
         Ok(bytes)
     }
 }

@@ -273,11 +273,19 @@ impl Iterator for Chunks<'_> {
             let Some((index, source)) = self.sources.next() else { break None };
             match source.and_then(|source| self.open(index, &source)) {
                 Ok(current) => self.current = Some(current),
-                Err(error) => break Some(Err(CallError::Read { source_index: index, error })),
+                Err(error) => break Some(Err(self.not_opened(index, error))),
             }
         };
         self.waited += started.elapsed();
         next
+    }
+}
+
+impl Chunks<'_> {
+    fn not_opened(&self, source_index: u32, error: ReadError) -> CallError {
+        let place = || Place { source: "its next source".into(), source_index, range: 0..0, folded: None };
+        let stopped = matches!(error, ReadError::Stopped).then(|| stopped_before(self.call, self.until, place));
+        stopped.flatten().unwrap_or(CallError::Read { source_index, error })
     }
 }
 

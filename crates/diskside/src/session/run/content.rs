@@ -7,13 +7,16 @@ use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
 use crate::session::place::{Now, Place};
-use diskside_engine::Codec;
+use diskside_engine::{CallLimits, Codec};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{Request, block_on, run_here};
 use diskside_sbpf::image::{InputElement, InputKind};
+use diskside_sbpf::machine::CancelToken;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 /// What a function is given of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ impl Content {
         if !may_be_compressed && options.header == Header::Ignore {
             return Ok(Self::Plain);
         }
-        let read = |len| head(file, now, len).map_err(|error| SessionError::file(name, error));
+        let read = |len| head_in_time(file, now, len, &options.limits);
         let begin = read(HEAD_LEN)?;
         if let Some(codec) = Codec::of(&begin).filter(|_| may_be_compressed) {
             return Ok(Self::Compressed(codec));
@@ -175,6 +178,39 @@ impl Npy {
         format!("shape ({})", counts.join(", "))
     }
 }
+
+/// The same as [`head`], unless the call is cancelled or its deadline passes: then a thread of its own waits for a disk that
+/// hangs.
+fn head_in_time(file: &File, now: &Now, len: usize, limits: &CallLimits) -> Result<Vec<u8>, SessionError> {
+    let name = &file.inner.name;
+    let told = |error| SessionError::file(name, error);
+    if limits.deadline.is_none() && limits.cancel.is_none() {
+        return head(file, now, len).map_err(told);
+    }
+    let until = limits.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
+    let (read, (file, now)) = (channel(), (file.clone(), *now));
+    let (send, read) = read;
+    let look = move || drop(send.send(head(&file, &now, len)));
+    std::thread::Builder::new().name("head".into()).spawn(look).map_err(told)?;
+    loop {
+        match read.recv_timeout(LOOK) {
+            Ok(head) => return head.map_err(told),
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(told(io::Error::other("the thread that reads it ended")));
+            }
+            Err(RecvTimeoutError::Timeout) if limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled) => {
+                return Err(SessionError::Cancelled(name.clone()));
+            }
+            Err(RecvTimeoutError::Timeout) if until.is_some_and(|until| Instant::now() >= until) => {
+                return Err(SessionError::Late(name.clone()));
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+/// How often it is asked whether somebody still waits.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// The first bytes of a file, or all if it has fewer.
 fn head(file: &File, now: &Now, len: usize) -> io::Result<Vec<u8>> {
