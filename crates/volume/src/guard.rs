@@ -69,9 +69,17 @@ impl RangeGuards {
         let counters = counters(range);
         for (held, index) in counters.clone().enumerate() {
             if !self.try_hold_one(index, mode, asks, &now_us) {
-                counters.take(held).for_each(|index| self.release_one(index, mode));
+                counters.clone().take(held).for_each(|index| self.release_one(index, mode));
+                if asks != Asks::Once {
+                    self.note_refused(counters, mode, now_us());
+                }
                 return false;
             }
+        }
+        if mode == Mode::Shared {
+            counters
+                .filter(|index| self.asked[*index].load(Ordering::Relaxed) != 0)
+                .for_each(|index| self.asked[index].store(0, Ordering::Relaxed));
         }
         true
     }
@@ -98,23 +106,10 @@ impl RangeGuards {
                 Mode::Shared if seen & (WRITER | WRITER_WAITS) == 0 => seen + 1,
                 Mode::Shared if seen & WRITER == 0 && self.is_readers_turn(index, now_us) => seen + 1,
                 Mode::Exclusive if seen & others == 0 && !self.is_readers_turn(index, now_us) => WRITER,
-                _ if asks == Asks::Once => return false,
-                Mode::Shared => {
-                    self.note_refused(index, now_us());
-                    return false;
-                }
-                Mode::Exclusive => {
-                    counter.fetch_or(WRITER_WAITS, Ordering::Relaxed);
-                    return false;
-                }
+                _ => return false,
             };
             match counter.compare_exchange_weak(seen, wanted, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => {
-                    if mode == Mode::Shared && self.asked[index].load(Ordering::Relaxed) != 0 {
-                        self.asked[index].store(0, Ordering::Relaxed);
-                    }
-                    return true;
-                }
+                Ok(_) => return true,
                 Err(now) => seen = now,
             }
         }
@@ -127,7 +122,17 @@ impl RangeGuards {
         now_us.wrapping_sub(asked.first_us) >= READERS_WAIT_US && now_us.wrapping_sub(asked.last_us) < READER_GONE_US
     }
 
-    fn note_refused(&self, index: usize, now_us: u32) {
+    /// Marks all pages of a range for one that waits for it: those that it could have now are others' before the rest is free.
+    fn note_refused(&self, counters: impl Iterator<Item = usize>, mode: Mode, now_us: u32) {
+        for index in counters {
+            match mode {
+                Mode::Shared => self.note_reader(index, now_us),
+                Mode::Exclusive => drop(self.counters[index].fetch_or(WRITER_WAITS, Ordering::Relaxed)),
+            }
+        }
+    }
+
+    fn note_reader(&self, index: usize, now_us: u32) {
         let before = Asked::from_bits(self.asked[index].load(Ordering::Relaxed));
         let waits = before.filter(|before| now_us.wrapping_sub(before.last_us) < READER_GONE_US);
         let asked = Asked { first_us: waits.map_or(now_us, |before| before.first_us), last_us: now_us };
@@ -285,6 +290,25 @@ mod tests {
         guards.release(page.clone(), Exclusive);
         assert!(!ask(&page, Exclusive, at(33_001)));
         assert!(ask(&page, Exclusive, at(33_001 + READER_GONE_US)));
+    }
+
+    /// Two writes under way on each of some pages kept a host for a minute from a read of all of them: it waited for one page at a time, and
+    /// lost its turn at those that it could have had.
+    #[test]
+    fn an_access_of_many_pages_has_its_turn_beside_those_of_single_pages() {
+        for mode in [Shared, Exclusive] {
+            let guards = RangeGuards::new();
+            let pages: Vec<Range<u64>> = (0..8).map(|page| page * 4096..(page + 1) * 4096).collect();
+            let ask = |range: &Range<u64>, mode, asks, us: u32| guards.try_hold_at(range.clone(), mode, asks, || us);
+            assert!(pages.iter().all(|page| ask(page, Exclusive, First, 0)));
+            assert!(!ask(&(0..32_768), mode, First, 1));
+            assert!(!ask(&(0..32_768), mode, Again, 2_000));
+            for (us, page) in (2_001..).zip(&pages) {
+                guards.release(page.clone(), Exclusive);
+                assert!(!ask(page, Exclusive, First, us), "a new write comes before it");
+            }
+            assert!(ask(&(0..32_768), mode, Again, 2_010));
+        }
     }
 
     #[test]
