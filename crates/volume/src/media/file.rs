@@ -216,7 +216,7 @@ fn open_checked(path: &Path, flags: OFlags) -> io::Result<File> {
             return Ok(openat(beneath, &place, flags, NEW_FILE_MODE)?.into());
         };
         // Links among the directories are followed.
-        let above = place.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let above = above(&place);
         let to_directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = openat(directory.as_ref().map_or(CWD, OwnedFd::as_fd), above, to_directory, Mode::empty())?;
         match openat(&opened, &name, flags, NEW_FILE_MODE) {
@@ -284,7 +284,8 @@ fn lock(file: &File, path: &Path, read_only: bool) -> io::Result<()> {
     let started = Instant::now();
     while !lock_now(file, read_only).map_err(|error| in_file(path, error))? {
         if started.elapsed() >= LOCK_PATIENCE {
-            let what = "is served by another process, or in use by a program that locks what it uses, such as QEMU";
+            let what = "is served by another process or as another volume of this one, or in use by a program that locks what it uses, \
+                        such as QEMU";
             return Err(wrong(path, what));
         }
         // The kernel takes down a killed process's ring, and with it the lock, some time after the process.
@@ -333,11 +334,18 @@ fn size_file(file: &File, path: &Path, is_device: bool, len: u64, options: &Open
         return Err(wrong(path, "is empty; give it a size with `size=`, such as size=1GiB"));
     }
     if !len.is_multiple_of(block) {
-        let what =
-            format!("has {len} bytes, not a multiple of the {block}-byte block; use block=512 or a larger size=");
+        let (smaller, size) = (if block > 512 { "use block=512, or " } else { "" }, len.next_multiple_of(block));
+        let what = format!(
+            "has {len} bytes, not a multiple of the {block}-byte block; {smaller}make it longer: rw,size={size}"
+        );
         return Err(wrong(path, &what));
     }
     Ok(len)
+}
+
+/// The directory of a file.
+fn above(path: &Path) -> &Path {
+    path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 fn device_len(file: &File) -> io::Result<u64> {
@@ -347,7 +355,8 @@ fn device_len(file: &File) -> io::Result<u64> {
 
 fn in_file(path: &Path, error: io::Error) -> io::Error {
     let hint = match error.kind() {
-        io::ErrorKind::NotFound => "; give it a size to create it, such as size=1GiB",
+        io::ErrorKind::NotFound if !above(path).exists() => "; its directory is missing",
+        io::ErrorKind::NotFound => "; to make it, give it rw and a size, such as rw,size=1GiB",
         io::ErrorKind::ResourceBusy => "; is it mounted?",
         _ => "",
     };

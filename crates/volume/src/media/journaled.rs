@@ -66,12 +66,20 @@ pub(super) fn open(
 /// Whether the journal at `path` is the image's, as far as the mark says.
 fn check(image: &Path, path: &Path, mark: &Result<Option<Mark>, Errno>) -> io::Result<()> {
     let Ok(mark) = mark else { return Ok(()) };
-    let (id, pending) = match kind(path)? {
+    let found = kind(path)?;
+    let is_missing = found.is_none();
+    let (id, pending) = match found {
         Some(Kind::Journal { id, pending }) => (id, pending),
         Some(Kind::New | Kind::Other) | None => (None, false),
     };
     match (mark, id) {
         (Some(mark), Some(id)) if mark.id == id => Ok(()),
+        (Some(mark), _) if !is_done_with(mark) && is_missing && mark.journal == path => Err(refused(format!(
+            "the last writes of {} are in its journal {}, which is missing: bring it back{}",
+            image.display(),
+            path.display(),
+            give_up(image)
+        ))),
         (Some(mark), _) if !is_done_with(mark) => Err(refused(format!(
             "the last writes of {} are in another journal than {}, in {}: name that by journal=, or bring it back{}",
             image.display(),
