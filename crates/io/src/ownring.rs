@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// Operations of the process that nobody waits for any more: with so many a thread that is not wanted waits for its own, so that a
 /// disk that hangs takes no memory without end.
 const LATE_MAX: usize = 64;
+/// The same of one thread, whose ring is to have room for what it is asked for next.
+const LATE_OF_THREAD_MAX: usize = 16;
 /// Entries of a ring. More operations wait in it.
 const ENTRIES: u32 = 16;
 
@@ -39,6 +41,18 @@ static LATE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static OWN: Own = Own::new();
+}
+
+struct Landing;
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        land();
+    }
+}
+
+thread_local! {
+    static LANDING: Landing = const { Landing };
 }
 
 /// Runs a future to its end.
@@ -82,7 +96,7 @@ pub(crate) fn make_ring() -> io::Result<()> {
 
 /// Whether operations may be left to the ring that nobody waits for any more.
 pub(crate) fn may_leave() -> bool {
-    LATE.load(Ordering::Relaxed) < LATE_MAX
+    LATE.load(Ordering::Relaxed) < LATE_MAX && OWN.with(|own| own.late.get()) < LATE_OF_THREAD_MAX
 }
 
 /// Wakes this thread while it runs futures, or is parked.
@@ -93,6 +107,14 @@ pub(crate) fn waker() -> std::task::Waker {
 /// Hands everything to the kernel that was begun, and takes what has ended, without sleeping.
 pub(crate) fn look() {
     OWN.with(|own| own.turn(Some(Duration::ZERO)));
+}
+
+/// Has this thread wait at its end until the kernel has no use for any of its buffers. Without that they, and the files that are read,
+/// are lost when the thread ends while a disk hangs for longer than a ring waits.
+pub fn land_at_end() {
+    // In this order: what is made later ends earlier.
+    OWN.with(|_| ());
+    LANDING.with(|_| ());
 }
 
 /// Waits until the kernel has no use for any buffer of this thread.
@@ -242,7 +264,7 @@ impl Own {
 }
 
 impl Drop for Own {
-    /// What is still under way when a thread ends is its ring's, which ends with it.
+    /// Operations that are under way when a thread ends are its ring's, which ends with it.
     fn drop(&mut self) {
         LATE.fetch_sub(self.late.get(), Ordering::Relaxed);
     }

@@ -427,7 +427,26 @@ fn who_reads_a_disk_that_hangs_can_leave() {
     }
 }
 
-/// What a thread had left behind when it ended was counted for good: after 64 of them no thread could leave a disk that hangs.
+/// A file that was cut to some sectors behind a page was read again and again at its new end.
+#[test]
+fn a_file_that_is_cut_while_it_is_read_is_said_to_have_shrunk() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("cut");
+    for (access, len) in [Access::Direct, Access::Auto, Access::Buffered]
+        .into_iter()
+        .flat_map(|access| [0, 100, 512, 1536, 4096].map(|behind| (access, (1 << 20) + behind)))
+    {
+        std::fs::write(&path, pattern(4 << 20)).unwrap();
+        let Ok(reader) = ChunkReader::open(&path, .., &how(256 << 10, 1, 0, access)) else { continue };
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(len).unwrap();
+        let (ended, has_ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || ended.send(read_all(reader)));
+        let read = has_ended.recv_timeout(Duration::from_secs(30)).expect("it ends");
+        assert!(matches!(read, Err(ReadError::Shrunk { .. })), "{access:?}, {len} bytes: {read:?}");
+    }
+}
+
+/// A read that a thread had left behind when it ended was counted for good: after 64 of them no thread could leave a disk that hangs.
 #[test]
 fn what_threads_left_behind_when_they_ended_is_not_counted_any_more() {
     let (end, _writer) = rustix::pipe::pipe().unwrap();

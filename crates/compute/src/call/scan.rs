@@ -329,6 +329,7 @@ impl ScanJob {
                     let read = move || {
                         let is_over = || cancel.is_cancelled() || Instant::now() >= until;
                         let read = file.read(offset, Part::whole(vec![0; len].into()));
+                        ownring::land_at_end();
                         let read = ownring::run_unless(read, &is_over).ok_or("the scan is over")?;
                         read.map(Buffer::into_vec).map_err(|error| error.to_string())
                     };

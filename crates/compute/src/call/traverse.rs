@@ -328,7 +328,7 @@ impl TraversePlan {
         let ran = traversal.run(&self.request(args, &lens, deadline), &mut source).map(<[u8]>::to_vec);
         // Bytes of two versions of a file make no result, and no error either, unless the host sees to that itself.
         let changed = || files.iter().find_map(|file| file.unchanged().err());
-        if let Some(error) = if self.request.guarded { None } else { changed() } {
+        if let Some(error) = if self.request.guarded || is_over() { None } else { changed() } {
             return (Vec::new(), trailer::of_file(&error));
         }
         let generation = files.first().map_or(0, FileSource::version);

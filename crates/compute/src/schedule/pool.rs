@@ -7,8 +7,9 @@ mod queues;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use diskside_io::ownring;
 use diskside_sbpf::machine::CancelToken;
 use diskside_sys::schedule::{Behind, step_back};
 use diskside_wire::function::Class;
@@ -191,15 +192,21 @@ impl Pool {
         self.inner.lock().queues.stands_still(host, &self.inner.limits)
     }
 
-    /// Takes no more work; drops what waits, and returns when what runs has ended.
+    /// Takes no more work; drops what waits, and returns when what runs has ended, or waits for a disk that hangs.
     pub(crate) fn stop(&self) {
         let mut state = self.inner.lock();
         state.stopping = true;
         let dropped = state.queues.clear();
         self.inner.working.fetch_sub(dropped.len(), Ordering::Relaxed);
         self.inner.changed.notify_all();
+        let until = Instant::now() + STOP_MAX;
         while state.threads > 0 {
-            state = self.inner.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                tracing::warn!(calls = state.threads, "calls wait for disks that have not answered, and are given up");
+                break;
+            }
+            state = self.inner.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
         drop(state);
         drop(dropped);
@@ -232,6 +239,7 @@ impl Inner {
             if let Err(error) = step_back(Behind::Answers) {
                 tracing::debug!(%error, "an engine keeps its scheduling policy and priority");
             }
+            ownring::land_at_end();
             inner.serve();
         });
         match started {
@@ -289,6 +297,8 @@ impl std::fmt::Debug for Inner {
     }
 }
 
+/// How long calls have to end that are stopped. They look many times a second whether they are.
+const STOP_MAX: Duration = Duration::from_secs(5);
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
 

@@ -4,13 +4,12 @@ use std::fmt;
 use std::io;
 use std::ops::{Range, RangeBounds};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, channel};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, Mode, OFlags};
-use rustix::io::Errno;
 
 use super::any::{CloseStream, ReadAt, ReadStream, StreamReader};
 use super::chunk::Chunk;
@@ -21,7 +20,7 @@ use super::local::LocalFile;
 use super::plan::Plan;
 use super::reader::RangeReader;
 use super::settings::{Access, DEPTH_MAX, ReadAhead};
-use crate::buffer::{Buffer, Pool};
+use crate::buffer::Pool;
 use crate::ownring;
 
 /// How long the consumer looks for the next chunk before it sleeps.
@@ -48,8 +47,6 @@ pub struct ChunkReader {
 /// Where chunks come from.
 enum Coming {
     Thread(Receiver<Result<Chunk, ReadError>>),
-    /// All there is, read already.
-    Read(Option<Box<Result<Chunk, ReadError>>>),
     /// All there is, for the consumer to read.
     Here(Option<Box<RangeReader>>),
 }
@@ -77,7 +74,11 @@ impl ChunkReader {
         let len = range.end - range.start;
         let began = Began::of(&file, &path);
         if how.access != Access::Direct && len <= SHORT_LEN_MAX.min(how.chunk_bytes as u64) {
-            return Ok(Self::short(&file, path, range).beginning(began));
+            let file = LocalFile::new(path.clone(), file, None, false, range.end);
+            let reader = RangeReader::new(Arc::new(file), path, &range, how, 1);
+            let mut this = Self::here(reader, range);
+            this.began = began;
+            return Ok(this);
         }
         let direct = match how.access {
             Access::Buffered => None,
@@ -101,26 +102,11 @@ impl ChunkReader {
         Ok(this)
     }
 
-    fn beginning(mut self, began: Option<Began>) -> Self {
-        self.began = began;
-        self
-    }
-
-    /// Reads a range of one chunk at once, through the page cache.
-    fn short(file: &OwnedFd, path: PathBuf, range: Range<u64>) -> Self {
-        let control = Control::of_this_thread();
-        let ended = range.is_empty();
-        let read = (!ended).then(|| Box::new(read_short(file, path, &range, &control)));
-        Self {
-            chunks: Coming::Read(read),
-            range,
-            direct: false,
-            began: None,
-            control,
-            ended,
-            stream: None,
-            thread: None,
-        }
+    /// For the consumer to read when it asks.
+    fn here(reader: RangeReader, range: Range<u64>) -> Self {
+        let (control, ended) = (Control::of_this_thread(), range.is_empty());
+        let chunks = Coming::Here(Some(Box::new(reader)));
+        Self { chunks, range, direct: false, began: None, control, ended, stream: None, thread: None }
     }
 
     fn start(has_ring: bool, reader: RangeReader, range: Range<u64>) -> Result<Self, ReadError> {
@@ -146,9 +132,7 @@ impl ChunkReader {
         if reader.plan.pieces() > 1 {
             return Self::start(false, reader, range);
         }
-        let (control, ended) = (Control::of_this_thread(), range.is_empty());
-        let chunks = Coming::Here(Some(Box::new(reader)));
-        Ok(Self { chunks, range, direct: false, began: None, control, ended, stream: None, thread: None })
+        Ok(Self::here(reader, range))
     }
 
     /// Reads a stream to its end. An empty one gives one empty chunk. Its `range` ends nowhere.
@@ -219,7 +203,6 @@ impl ChunkReader {
 
     fn receive(&mut self, stopped: &dyn Fn() -> bool) -> Option<Result<Chunk, ReadError>> {
         let chunks = match &mut self.chunks {
-            Coming::Read(chunk) => return chunk.take().map(|chunk| *chunk),
             Coming::Here(reader) => {
                 let reader = reader.take()?;
                 let buffer = reader.pool.take().expect("nobody has a buffer yet");
@@ -259,22 +242,6 @@ impl fmt::Debug for ChunkReader {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ChunkReader").field("range", &self.range).field("direct", &self.direct).finish_non_exhaustive()
     }
-}
-
-/// The one chunk of a short range.
-fn read_short(file: &OwnedFd, path: PathBuf, range: &Range<u64>, control: &Arc<Control>) -> Result<Chunk, ReadError> {
-    let mut buffer = Buffer::zeroed((range.end - range.start) as usize);
-    let mut filled = 0;
-    while filled < buffer.len() {
-        let offset = range.start + filled as u64;
-        match rustix::io::pread(file, &mut buffer[filled..], offset) {
-            Ok(0) => return Err(ReadError::Shrunk { path, found: offset, expected: range.end }),
-            Ok(count) => filled += count,
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(ReadError::Read { path, offset, source: errno.into() }),
-        }
-    }
-    Ok(Chunk::new(buffer, 0..filled, range.start, true, control))
 }
 
 fn check_how(how: &ReadAhead) -> io::Result<()> {
