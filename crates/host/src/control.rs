@@ -162,6 +162,12 @@ impl Control {
             self.shared.note_problem(&error);
             let (away, address) = (now.duration_since(since), self.shared.peer());
             if away >= options.loss_timeout {
+                if told_at.is_some() {
+                    tracing::warn!(
+                        "the server {address} is given up after {:.0} s: what uses it fails from now on",
+                        away.as_secs_f64()
+                    );
+                }
                 break shared_text(given_up(address, options.loss_timeout, &error));
             }
             // A short loss concerns nobody.
