@@ -36,15 +36,18 @@ pub(crate) fn cancel_on_signal() -> Result<CancelToken, Failure> {
     Ok(token)
 }
 
-/// Ends the command when the deadline passes before this is dropped: opening a file on a disk that hangs has no end of its own.
+/// Ends the command when the deadline is long past before this is dropped: opening a file on a disk that hangs has no end of its own.
 pub(crate) struct Watch(#[expect(dead_code, reason = "dropped, it ends the thread")] Option<Sender<()>>);
+
+/// A deadline is the function's: opening files may take so much longer.
+const OPENING_MAX: Duration = Duration::from_secs(5);
 
 impl Watch {
     pub(crate) fn until(deadline: Option<Duration>) -> Result<Self, Failure> {
         let Some(deadline) = deadline else { return Ok(Self(None)) };
         let (over, is_over) = channel();
         let watch = move || {
-            if is_over.recv_timeout(deadline) == Err(RecvTimeoutError::Timeout) {
+            if is_over.recv_timeout(deadline.saturating_add(OPENING_MAX)) == Err(RecvTimeoutError::Timeout) {
                 say("diskside: the deadline passed while files were opened");
                 std::process::exit(Failure::Function(String::new()).exit_code().into());
             }

@@ -286,7 +286,8 @@ fn spawn(args: &[&str]) -> Child {
 }
 
 fn ended(child: Child) -> Output {
-    soon("a command", move || child.wait_with_output().expect("it is ours"))
+    let command = fs::read_to_string(format!("/proc/{}/cmdline", child.id())).unwrap_or_default().replace('\0', " ");
+    soon(&command, move || child.wait_with_output().expect("it is ours"))
 }
 
 /// Threads that read files waited for the disk of one export; nobody looked whether those of another one were there.
