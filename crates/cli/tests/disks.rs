@@ -346,7 +346,7 @@ fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
     // A server ends although its disk hangs: what waits there is given up.
     disk.forget("f");
     let hang = disk.hang();
-    let read = spawn(&["cat", &f]);
+    let read = spawn(&["cat", &f, "--loss-timeout-ms", "2000"]);
     server.is_calm();
     common::stop(&server.process.0);
     let mut process = server.process;
