@@ -12,12 +12,14 @@
 //! data that arrived damaged; a command that must not be executed twice only after one that says that it was not begun.
 //! `retries_max` bounds how often.
 
+mod staged;
+
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{Cause, Lost, Outcome, Promise, Request, Status as IoStatus};
+use diskside_io::request::{Cause, Outcome, Promise, Request, Status as IoStatus};
 use diskside_nvme::host::{Answer, CommandError, Data, Submission};
 use diskside_nvme::status::StatusType;
 use diskside_nvme::wire::{DsmRange, Sqe};
@@ -25,6 +27,8 @@ use diskside_nvme::{BufferId, BufferSlice, Status};
 use diskside_wire::function::{FunctionCommand as _, FunctionKind, function_opcode};
 use zerocopy::IntoBytes as _;
 
+pub use self::staged::{Command, CommandData, CommandFailure, CommandOutcome};
+pub(crate) use self::staged::{Staged, refuse};
 use crate::volume_state::{GONE, VolumeState};
 
 /// Why a part of a call was not sent that was cancelled before it began.
@@ -33,64 +37,6 @@ pub(crate) const WITHDRAWN: &str = "the call was cancelled before it began";
 const COMMAND_BLOCKS_MAX: u64 = 1 << 16;
 /// The longest buffer of one request: 32 bits name ranges in it.
 pub(crate) const BUFFER_LEN_MAX: usize = u32::MAX as usize;
-
-/// Any command, for [`Volume::command`](crate::Volume::command) and
-/// [`Connection::command`](crate::Connection::command).
-#[derive(Debug)]
-pub struct Command {
-    /// The command. Its identifier and data pointer are filled in.
-    pub sqe: Sqe,
-    /// Its data.
-    pub data: CommandData,
-    /// How long it may take; `None`: as long as the connection's `command_timeout`.
-    pub timeout: Option<Duration>,
-    /// Whether executing it twice is executing it once, so that it is sent again after a loss.
-    pub repeatable: bool,
-}
-
-/// The data of a [`Command`].
-#[derive(Debug)]
-pub enum CommandData {
-    /// None.
-    None,
-    /// Bytes for the controller: the whole buffer.
-    Send(Buffer),
-    /// Room for bytes from the controller: the whole buffer.
-    Receive(Buffer),
-}
-
-/// What became of a [`Command`].
-#[derive(Debug)]
-pub struct CommandOutcome {
-    /// The controller's answer.
-    pub result: Result<Answer, CommandFailure>,
-    /// The command's buffer.
-    pub buffer: Option<Buffer>,
-}
-
-/// Why a [`Command`] did not succeed.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum CommandFailure {
-    /// It was executed, or may have been.
-    #[error(transparent)]
-    Command(#[from] CommandError),
-    /// It was not sent.
-    #[error("{0}")]
-    NotSent(&'static str),
-}
-
-impl Lost for CommandOutcome {
-    fn lost(what: &'static str) -> Self {
-        Self { result: Err(CommandFailure::NotSent(what)), buffer: None }
-    }
-}
-
-/// What waits in a staging queue.
-pub(crate) enum Staged {
-    Request { volume: Arc<VolumeState>, request: Request, promise: Promise },
-    Command { command: Command, promise: Promise<CommandOutcome> },
-}
 
 /// What a queue can carry.
 #[derive(Clone, Copy, Debug)]
@@ -592,13 +538,3 @@ fn is_transient(status: Status) -> bool {
 
 #[cfg(test)]
 mod tests;
-
-/// Ends what was never handed to a queue.
-pub(crate) fn refuse(staged: Staged, why: &'static str) {
-    match staged {
-        Staged::Request { request, promise, .. } => {
-            promise.complete(Outcome::failed(IoStatus::lost(why), request.into_buffer()));
-        }
-        Staged::Command { promise, .. } => promise.complete(CommandOutcome::lost(why)),
-    }
-}
