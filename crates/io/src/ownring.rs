@@ -41,17 +41,6 @@ static LATE: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     static OWN: Own = Own::new();
-}
-
-struct Landing;
-
-impl Drop for Landing {
-    fn drop(&mut self) {
-        land();
-    }
-}
-
-thread_local! {
     static LANDING: Landing = const { Landing };
 }
 
@@ -238,6 +227,11 @@ impl Own {
         self.turn([most, alarm, is_woken].into_iter().flatten().min());
     }
 
+    fn count_late(&self, change: isize) {
+        self.late.set(self.late.get().wrapping_add_signed(change));
+        LATE.fetch_add(change as usize, Ordering::Relaxed);
+    }
+
     fn turn(&self, most: Option<Duration>) {
         let mut ring = self.ring.borrow_mut();
         let Some(ring) = &mut *ring else {
@@ -256,17 +250,19 @@ impl Own {
     }
 }
 
-impl Own {
-    fn count_late(&self, change: isize) {
-        self.late.set(self.late.get().wrapping_add_signed(change));
-        LATE.fetch_add(change as usize, Ordering::Relaxed);
-    }
-}
-
 impl Drop for Own {
     /// Operations that are under way when a thread ends are its ring's, which ends with it.
     fn drop(&mut self) {
         LATE.fetch_sub(self.late.get(), Ordering::Relaxed);
+    }
+}
+
+/// Waits, at the end of a thread that has one, for its operations.
+struct Landing;
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        land();
     }
 }
 

@@ -142,26 +142,23 @@ impl Reactor {
             self.core.memory.keep_arrived();
             self.end_turn(wait.completions || wait.woken);
         }
+        if !self.connections.is_empty() {
+            self.tell_what_is_given_up();
+        }
         Ok(())
     }
 
-    /// Whether it was stopped and nothing is left to do, or to wait for.
+    /// Whether it was stopped, and has nothing left to do, or has waited for that for long enough.
     fn has_ended(&self) -> bool {
-        let Some(stop_at) = self.core.stop_at else { return false };
-        if self.connections.is_empty() {
-            return true;
-        }
-        let gives_up = self.core.now >= stop_at + MEDIA_LEFT;
-        if gives_up {
-            let volumes: BTreeSet<_> = self.core.tasks.iter().map(|(_, task)| &*task.volume.volume.name).collect();
-            let (volumes, operations) = (Vec::from_iter(volumes).join(", "), self.core.tasks.len());
-            tracing::warn!(
-                volumes,
-                operations,
-                "the target ends although its disks have not answered: what waits there is given up"
-            );
-        }
-        gives_up
+        let has_waited = |stop_at| self.core.now >= stop_at + MEDIA_LEFT;
+        self.core.stop_at.is_some_and(|stop_at| self.connections.is_empty() || has_waited(stop_at))
+    }
+
+    fn tell_what_is_given_up(&self) {
+        let volumes: BTreeSet<_> = self.core.tasks.iter().map(|(_, task)| &*task.volume.volume.name).collect();
+        let (volumes, operations) = (Vec::from_iter(volumes).join(", "), self.core.tasks.len());
+        let what = "the target ends although its disks have not answered: operations that wait there are given up";
+        tracing::warn!(volumes, operations, "{what}");
     }
 
     /// How long nothing will happen by itself.
@@ -187,7 +184,8 @@ impl Reactor {
         let stall = (core.sends_in_flight > 0).then_some(STALL);
         let owed = (core.memory.owed_bytes() > 0).then_some(OWED_LOOK);
         let shrink = (core.memory.held_bytes() > core.memory.in_flight_bytes()).then_some(SHRINK);
-        let stop = core.stop_at.map(|at| if core.now < at { at } else { at + MEDIA_LEFT } - core.now);
+        let stop = core.stop_at.map(|at| if core.now < at { at } else { at + MEDIA_LEFT });
+        let stop = stop.map(|at| at.saturating_duration_since(core.now));
         [goes_on, timer, blocks, rate, stall, owed, shrink, stop].into_iter().flatten().min()
     }
 

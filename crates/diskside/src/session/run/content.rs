@@ -188,8 +188,7 @@ fn head_in_time(file: &File, now: &Now, len: usize, limits: &CallLimits) -> Resu
         return head(file, now, len).map_err(told);
     }
     let until = limits.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-    let (read, (file, now)) = (channel(), (file.clone(), *now));
-    let (send, read) = read;
+    let ((send, read), file, now) = (channel(), file.clone(), *now);
     let look = move || drop(send.send(head(&file, &now, len)));
     std::thread::Builder::new().name("head".into()).spawn(look).map_err(told)?;
     loop {
