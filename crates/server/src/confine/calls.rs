@@ -168,6 +168,11 @@ const DESCRIPTORS: &[i64] = &[
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
+    // Where io_uring is denied.
+    libc::SYS_io_setup,
+    libc::SYS_io_submit,
+    libc::SYS_io_getevents,
+    libc::SYS_io_destroy,
 ];
 const MEMORY: &[i64] = &[
     libc::SYS_brk,

@@ -34,6 +34,8 @@ pub(super) enum Step {
     Wait(Direction),
     /// It may block: a thread does it.
     Thread { is_positioned: bool },
+    /// The kernel does it meanwhile, or a thread.
+    Kernel,
 }
 
 /// An operation, and how far it is.
@@ -57,10 +59,12 @@ impl Trial<'_> {
                 Kind::File { cached } => {
                     read_cached(descriptor, file, *offset, &mut buffer[range.clone()], moved, cached)
                 }
+                Kind::Direct => Step::Kernel,
                 Kind::Stream => read_stream(descriptor, file, &mut buffer[range.clone()]),
             },
             Op::Write { file, buffer, range, .. } => match descriptor.kind(file) {
                 Kind::File { .. } => Step::Thread { is_positioned: true },
+                Kind::Direct => Step::Kernel,
                 Kind::Stream => write_stream(descriptor, file, &buffer[range.clone()]),
             },
             Op::Sync { .. } | Op::Allocate { .. } => Step::Thread { is_positioned: true },
@@ -85,7 +89,7 @@ impl Trial<'_> {
             },
             Op::Connect { socket, address } => connect(socket, *address, moved),
             Op::Readable { file } => match descriptor.kind(file) {
-                Kind::File { .. } => Step::Done(Ok(PollFlags::IN.bits().into())),
+                Kind::File { .. } | Kind::Direct => Step::Done(Ok(PollFlags::IN.bits().into())),
                 Kind::Stream => match is_ready(file, PollFlags::IN) {
                     Some(found) => Step::Done(Ok(found.bits().into())),
                     None => Step::Wait(Direction::In),

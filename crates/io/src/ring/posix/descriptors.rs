@@ -53,6 +53,8 @@ pub(super) enum Direction {
 pub(super) enum Kind {
     /// At positions. It never says that it would block; `cached` if reads of what is in memory can be told from others.
     File { cached: bool },
+    /// The same, past the page cache.
+    Direct,
     /// From where it is; it can be waited for.
     Stream,
 }
@@ -166,7 +168,7 @@ fn kind(file: &OwnedFd) -> Kind {
         FileType::RegularFile | FileType::BlockDevice => {
             // With O_DIRECT nothing is cached, and asking would wait for the disk.
             let is_direct = rustix::fs::fcntl_getfl(file).is_ok_and(|flags| flags.contains(OFlags::DIRECT));
-            Kind::File { cached: !is_direct }
+            if is_direct { Kind::Direct } else { Kind::File { cached: true } }
         }
         FileType::Directory => Kind::File { cached: false },
         FileType::CharacterDevice if rustix::fs::seek(file, SeekFrom::Current(0)).is_ok() => {

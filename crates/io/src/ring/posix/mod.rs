@@ -1,8 +1,10 @@
 //! Rings without io_uring: sockets and pipes by epoll, files by `preadv2` where they are cached and by threads where not.
 //!
 //! An operation is tried as soon as it begins. If it would block, its descriptor is watched (once, by edges), and it is tried
-//! again when the kernel says that something has changed; files, which never say so, go to a [thread](workers).
+//! again when the kernel says that something has changed; files, which never say so, go to a [thread](workers), or past the page cache
+//! to the [kernel](aio).
 
+mod aio;
 mod attempt;
 mod descriptors;
 mod workers;
@@ -26,6 +28,7 @@ use super::provided::{Group, GroupId};
 use super::waker::Waker;
 use crate::buffer::Arena;
 use crate::slab::{Key, Slab};
+use aio::{Aio, Ends};
 use attempt::{Step, Trial, abandon, partial};
 use descriptors::{Descriptors, Direction};
 
@@ -33,6 +36,8 @@ pub(crate) use workers::{Done, Job, Workers};
 
 /// Marks events of the waker. No descriptor has this: their generations begin at one.
 const WAKER: u64 = 0;
+/// Marks those of [`Aio`].
+const AIO: u64 = 1;
 /// Events that one look takes; more are there for the next.
 const EVENTS_MAX: usize = 256;
 
@@ -51,6 +56,8 @@ pub(super) struct Posix {
     /// Operations that wait for descriptors.
     waiting: usize,
     workers: Workers,
+    /// Made when it is needed; an error: it cannot be.
+    aio: Option<io::Result<Aio>>,
     /// Registered descriptors, by number.
     kept: Vec<Option<Arc<OwnedFd>>>,
     has_arena: bool,
@@ -61,7 +68,7 @@ pub(super) struct Posix {
 
 struct InFlight {
     token: u64,
-    /// `None` while a thread has it.
+    /// `None` while a thread has it, or the kernel.
     op: Option<Op>,
     /// See [`Trial::moved`].
     moved: usize,
@@ -83,6 +90,7 @@ impl Posix {
             in_flight: 0,
             waiting: 0,
             workers: Workers::new(Some(waker)),
+            aio: None,
             kept: Vec::new(),
             has_arena: false,
             events: Vec::with_capacity(EVENTS_MAX),
@@ -94,8 +102,12 @@ impl Posix {
     /// Tries what is due, once.
     fn begin(&mut self) {
         for _ in 0..self.due.len() {
-            let Some(key) = self.due.pop_front() else { return };
+            let Some(key) = self.due.pop_front() else { break };
             self.attempt(key);
+        }
+        if let Some(Ok(aio)) = &mut self.aio {
+            let refused = aio.submit();
+            refused.into_iter().for_each(|job| self.workers.push(job));
         }
     }
 
@@ -122,11 +134,50 @@ impl Posix {
             Step::Later => self.due.push_back(key),
             Step::Wait(direction) => self.wait(key, direction),
             Step::Thread { is_positioned } => {
-                let slot = self.slots.get_mut(key).expect("it was there just now");
-                let op = slot.op.take().expect("it was there just now");
-                self.workers.push(Job { id: key.to_bits(), op, moved: slot.moved, is_positioned });
+                let job = self.job(key, is_positioned);
+                self.workers.push(job);
+            }
+            Step::Kernel => {
+                let job = self.job(key, true);
+                let refused = match self.aio() {
+                    Some(aio) => aio.push(job).err(),
+                    None => Some(job),
+                };
+                if let Some(job) = refused {
+                    self.workers.push(job);
+                }
             }
         }
+    }
+
+    /// Somebody else carries an operation out.
+    fn job(&mut self, key: Key, is_positioned: bool) -> Job {
+        let slot = self.slots.get_mut(key).expect("it was there just now");
+        let op = slot.op.take().expect("it was there just now");
+        Job { id: key.to_bits(), op, moved: slot.moved, is_positioned }
+    }
+
+    /// `None` where the kernel has it not, or not for us: threads do the same.
+    fn aio(&mut self) -> Option<&mut Aio> {
+        let epoll = &self.epoll;
+        let make = || {
+            let aio = Aio::new()?;
+            epoll::add(epoll, aio.bell(), EventData::new_u64(AIO), EventFlags::IN | EventFlags::ET)?;
+            Ok(aio)
+        };
+        self.aio.get_or_insert_with(make).as_mut().ok()
+    }
+
+    /// Takes what the kernel has done.
+    fn take_ended(&mut self) {
+        let Some(Ok(aio)) = &mut self.aio else { return };
+        let Ends { done, refused } = aio.take_ended();
+        refused.into_iter().for_each(|job| self.workers.push(job));
+        done.into_iter().for_each(|done| self.take_back(done));
+    }
+
+    fn has_direct(&self) -> bool {
+        matches!(&self.aio, Some(Ok(aio)) if aio.in_flight() > 0)
     }
 
     fn wait(&mut self, key: Key, direction: Direction) {
@@ -163,13 +214,15 @@ impl Posix {
         if !self.workers.has_done() {
             return false;
         }
-        for done in self.workers.take_done() {
-            let key = Key::from_bits(done.id);
-            let slot = self.slots.get_mut(key).expect("what a thread has cannot end otherwise");
-            slot.op = Some(done.op);
-            self.finish(key, done.result);
-        }
+        self.workers.take_done().into_iter().for_each(|done| self.take_back(done));
         true
+    }
+
+    fn take_back(&mut self, done: Done) {
+        let key = Key::from_bits(done.id);
+        let slot = self.slots.get_mut(key).expect("what somebody else has cannot end otherwise");
+        slot.op = Some(done.op);
+        self.finish(key, done.result);
     }
 
     /// Waits until something happens, and continues with what waited for it. Says whether something did.
@@ -191,6 +244,9 @@ impl Posix {
     }
 
     fn take_event(&mut self, data: u64, flags: EventFlags) {
+        if data == AIO {
+            return self.take_ended();
+        }
         let Some(descriptor) = self.descriptors.of_event(data) else { return };
         descriptor.note(flags);
         for direction in [Direction::In, Direction::Out] {
@@ -290,7 +346,7 @@ impl Driver for Posix {
         let mut any = !self.due.is_empty();
         self.begin();
         any |= self.take_done();
-        if self.waiting > 0 {
+        if self.waiting > 0 || self.has_direct() {
             any |= self.look_at_descriptors(Some(Duration::ZERO))?;
         }
         Ok(any)
