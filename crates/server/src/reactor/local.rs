@@ -1,7 +1,7 @@
 //! A reactor's own handles of what is shared: cloned and counted without touching other cores' cache lines.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -88,8 +88,8 @@ impl LocalVolume {
 #[derive(Debug, Default)]
 pub(crate) struct LocalVolumes {
     volumes: Vec<Option<Rc<LocalVolume>>>,
-    /// Where they are, by serial number.
-    by_serial: HashMap<u64, usize>,
+    /// Serial numbers and where they are, in order.
+    by_serial: Vec<(u64, usize)>,
     version: u64,
 }
 
@@ -101,7 +101,8 @@ impl LocalVolumes {
 
     /// This reactor's handle of a volume, if it still exists.
     pub(crate) fn of(&self, volume: &Volume) -> Option<&Rc<LocalVolume>> {
-        self.volumes.get(*self.by_serial.get(&volume.serial())?)?.as_ref()
+        let found = self.by_serial.binary_search_by_key(&volume.serial(), |(serial, _)| *serial).ok()?;
+        self.volumes.get(self.by_serial[found].1)?.as_ref()
     }
 
     /// Whether a volume's bytes are not in memory: then they are read and written through the ring.
@@ -146,5 +147,6 @@ impl LocalVolumes {
             .collect();
         let places = self.volumes.iter().enumerate();
         self.by_serial = places.filter_map(|(at, volume)| Some((volume.as_ref()?.volume.serial(), at))).collect();
+        self.by_serial.sort_unstable();
     }
 }

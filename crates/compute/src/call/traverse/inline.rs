@@ -24,7 +24,7 @@ use diskside_sbpf::trap::TrapKind;
 use diskside_wire::function::Trailer;
 
 pub(crate) use self::lanes::Lanes;
-use self::reads::{Asked, Bytes, CallId, Outbox};
+use self::reads::{Asked, Bytes, CallId, Outbox, Room};
 pub use self::reads::{AwaitedRead, ReadId};
 use super::TraversePlan;
 use crate::call::command::CallCommand;
@@ -72,6 +72,8 @@ pub(crate) struct Bench {
     args: Vec<u8>,
     /// Reads that were asked for and fetched ahead, in order.
     reads: VecDeque<Asked>,
+    /// The memory of a read that its steps were given.
+    spare: Option<Room>,
     /// The sources of the call that has it, and their lengths.
     opened: Vec<Opened>,
     lens: Vec<u64>,
@@ -128,11 +130,11 @@ pub(crate) struct Lane {
 
 impl Bench {
     pub(crate) fn new(traversal: Traversal, len: usize, account: &Account) -> Self {
-        let (buffer, args, reads) = Default::default();
+        let (buffer, args, reads, spare) = Default::default();
         let (opened, lens, read) = Default::default();
         let holding = account.hold_spare(len);
         let is_kept = holding.is_some();
-        Self { traversal, buffer, args, reads, opened, lens, read, len, holding, is_kept }
+        Self { traversal, buffer, args, reads, spare, opened, lens, read, len, holding, is_kept }
     }
 
     /// Whether it may be kept for another call.
@@ -154,6 +156,7 @@ impl Bench {
         self.lens.clear();
         self.read.clear();
         self.reads.clear();
+        self.spare = None;
         if self.buffer.capacity() > buffer_len_max {
             self.buffer = Vec::new();
         }
@@ -212,9 +215,9 @@ impl Running {
                 bench.reads.push_front(Asked { read, bytes });
                 return self.ask(share, outbox);
             }
-            Bytes::Here(bytes, holding) => {
-                let step = bench.traversal.feed(&bytes);
-                drop((bytes, holding));
+            Bytes::Here(room) => {
+                let step = bench.traversal.feed(room.bytes());
+                room.spare(&mut bench.spare);
                 step
             }
             Bytes::Failed(errno) => Err(bench.traversal.read_failed(&io::Error::from(errno))),
@@ -256,12 +259,12 @@ impl Running {
     /// Asks the ring for the next read, and for all that are wanted behind it.
     fn ask(&mut self, share: &mut Share, outbox: &mut Outbox) -> Progress {
         let Some(id) = self.id else { return Progress::Elsewhere };
-        let Bench { reads, opened, .. } = &mut *self.bench;
+        let Bench { reads, opened, spare, .. } = &mut *self.bench;
         let blocks_of = |read: &TraverseRead, is_next: bool| {
             let (source, opened) = (&sources(&self.plan)[read.file as usize], &opened[read.file as usize]);
             if is_next || !source.is_kept(opened, read) { source.blocks(opened, read) } else { None }
         };
-        let asked = outbox.ask(reads, blocks_of, (id, self.fed), &self.plan.account);
+        let asked = outbox.ask(reads, blocks_of, (id, self.fed), (&self.plan.account, spare));
         share.take(asked * AWAITED_READ_WORK);
         self.waits = matches!(reads.front(), Some(Asked { bytes: Bytes::OnTheWay { .. }, .. }));
         if self.waits { Progress::Waits } else { Progress::Elsewhere }

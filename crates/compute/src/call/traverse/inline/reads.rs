@@ -56,11 +56,19 @@ pub(super) enum Bytes {
     /// Nobody reads them yet.
     Wanted,
     /// The ring reads them, and so many others in front of them.
-    OnTheWay { skip: usize, holding: Holding },
-    /// All of them, and their charge.
-    Here(Vec<u8>, Holding),
+    OnTheWay { skip: usize, room: Room },
+    /// All of them.
+    Here(Room),
     /// They cannot be read.
     Failed(Errno),
+}
+
+/// Memory for a read, and its charge. A call keeps that of one read for its next: to ask for it takes longer than the copy.
+#[derive(Debug)]
+pub(super) struct Room {
+    bytes: Vec<u8>,
+    len_max: usize,
+    _holding: Holding,
 }
 
 /// Reads for the reactor.
@@ -75,7 +83,7 @@ impl Outbox {
         reads: &mut VecDeque<Asked>,
         blocks_of: impl Fn(&TraverseRead, bool) -> Option<Blocks>,
         (call, first): (CallId, u32),
-        account: &Account,
+        (account, spare): (&Account, &mut Option<Room>),
     ) -> u32 {
         let on_the_way = reads.iter().filter(|asked| matches!(asked.bytes, Bytes::OnTheWay { .. })).count();
         let mut sent = 0;
@@ -87,8 +95,8 @@ impl Outbox {
                 break;
             }
             let Some(Blocks { volume, range, skip, cache }) = blocks_of(&asked.read, read == first) else { continue };
-            let Ok(holding) = account.hold(asked.read.len as usize + PART_BYTES) else { break };
-            asked.bytes = Bytes::OnTheWay { skip, holding };
+            let Some(room) = Room::take(spare, asked.read.len as usize, account) else { break };
+            asked.bytes = Bytes::OnTheWay { skip, room };
             self.0.push_back(AwaitedRead { id: ReadId { call, read }, volume, range, cache });
             sent += 1;
         }
@@ -101,14 +109,40 @@ impl Outbox {
     }
 }
 
+impl Room {
+    /// Room for so many bytes: what is spare, if it is enough. `None`: the host has no more.
+    fn take(spare: &mut Option<Self>, len: usize, account: &Account) -> Option<Self> {
+        if let Some(room) = spare.take_if(|room| room.len_max >= len) {
+            return Some(room);
+        }
+        let holding = account.hold(len + PART_BYTES).ok()?;
+        Some(Self { bytes: Vec::with_capacity(len), len_max: len, _holding: holding })
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Its bytes are not needed any more: it is spare, if there is none that is larger.
+    pub(super) fn spare(mut self, spare: &mut Option<Self>) {
+        if spare.as_ref().is_none_or(|kept| kept.len_max <= self.len_max) {
+            self.bytes.clear();
+            *spare = Some(self);
+        }
+    }
+}
+
 impl Asked {
     /// Its blocks have come.
     pub(super) fn arrived(&mut self, blocks: Result<&[u8], Errno>) {
-        let Bytes::OnTheWay { skip, holding } = std::mem::replace(&mut self.bytes, Bytes::Wanted) else {
+        let Bytes::OnTheWay { skip, mut room } = std::mem::replace(&mut self.bytes, Bytes::Wanted) else {
             unreachable!("what arrives was asked for, and once")
         };
         self.bytes = match blocks {
-            Ok(blocks) => Bytes::Here(blocks[skip..skip + self.read.len as usize].to_vec(), holding),
+            Ok(blocks) => {
+                room.bytes.extend_from_slice(&blocks[skip..skip + self.read.len as usize]);
+                Bytes::Here(room)
+            }
             Err(errno) => Bytes::Failed(errno),
         };
     }
