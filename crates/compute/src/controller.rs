@@ -5,6 +5,7 @@
 mod answers;
 mod calls;
 mod clear;
+mod file_read;
 mod files;
 mod program;
 mod scans;
@@ -34,7 +35,7 @@ use crate::call::job::Job;
 use crate::call::plan::Plan;
 use crate::call::prepared::Prepared;
 use crate::call::tags::{Effect, Start, Tags, Waiter};
-use crate::call::traverse::{Share, TraversePlan};
+use crate::call::traverse::TraversePlan;
 use crate::environment::Environment;
 use crate::host::Host;
 use crate::limits::TAG_LIMITS;
@@ -44,6 +45,7 @@ use crate::schedule::pool::WorkClass;
 use crate::schedule::quota::{ENDPOINT_BYTES, HostBytes, PART_BYTES, TAG_BYTES};
 use crate::statistics::log_pages;
 pub use answers::{Answers, Command};
+pub use file_read::FileRead;
 
 /// A controller.
 #[derive(Debug)]
@@ -222,7 +224,7 @@ impl Association {
             for effect in std::mem::take(&mut effects) {
                 match effect {
                     Effect::Answer(name, answer) => self.answer(name, answer, here),
-                    Effect::Start(start) => effects.extend(self.start(*start, &mut here.share)),
+                    Effect::Start(start) => effects.extend(self.start(*start, here)),
                 }
             }
         }
@@ -294,7 +296,7 @@ impl Association {
     // -- calls --------------------------------------------------------------------------------------------------------
 
     /// Starts a request; gives what follows for the tags.
-    fn start(self: &Arc<Self>, start: Start<Name>, share: &mut Share) -> Vec<Effect<Name>> {
+    fn start(self: &Arc<Self>, start: Start<Name>, here: &mut Answers) -> Vec<Effect<Name>> {
         let Start { tag, kind, request, waiter, send_len, input, control, holding: of_bytes } = start;
         let endpoints = request.sources.len() + request.sinks.len();
         let mut holding = match self.context.host.account.hold(endpoints * ENDPOINT_BYTES) {
@@ -318,9 +320,11 @@ impl Association {
         match kind {
             FunctionKind::Prepare => return self.prepare(tag, waiter, request, holding),
             FunctionKind::Traverse => {
-                return self.traverse(tag, waiter, send_len, (request, holding), &control, share);
+                return self.traverse(tag, waiter, send_len, (request, holding), &control, &mut here.share);
             }
-            FunctionKind::File => return self.file_operation(tag, waiter, send_len, (request, holding), control),
+            FunctionKind::File => {
+                return self.file_operation(tag, waiter, send_len, (request, holding), control, here);
+            }
             _ => {}
         }
         if request.pind == SCAN_PIND {

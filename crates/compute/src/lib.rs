@@ -54,7 +54,7 @@ use diskside_wire::function::{StatisticsEntry, StatisticsPage, function_log};
 pub use call::answer::{Answer, Piece, SHORT_LEN_MAX};
 pub use call::traverse::{AwaitedRead, ReadId};
 pub use config::{ComputeConfig, ComputeSettings, ConfigProblem};
-pub use controller::{Answers, Command};
+pub use controller::{Answers, Command, FileRead};
 pub use diskside_engine::LlvmOptions;
 pub use environment::Surroundings;
 pub use host::STATE_BYTES_MAX;

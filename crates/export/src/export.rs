@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use diskside_sys::attributes::is_remote;
 use diskside_volume::stats::AccessCounters;
 use rustix::io::Errno;
 
@@ -42,6 +43,8 @@ pub(crate) struct Export {
     /// The tree below a URL, for an export that is not a directory: it has no root.
     pub(crate) store: Option<StoreTree>,
     pub(crate) workers: Workers,
+    /// No other process or machine is asked when its files are read.
+    pub(crate) is_local: bool,
     /// What hosts hold in it.
     pub(crate) ledger: Arc<Ledger>,
     /// What hosts do with its files themselves.
@@ -68,6 +71,7 @@ impl Export {
             Some(_) => Root::none().map_err(|errno| wrong(io::Error::from(errno).to_string()))?,
             None => open_root(&spec.path, &workers).map_err(|error| wrong(root_error(&spec.path, &error)))?,
         };
+        let is_local = store.is_none() && is_remote(&root).is_ok_and(|is_remote| !is_remote);
         let (operations, functions) = Default::default();
         tracing::info!(export = spec.name, path = %spec.path.display(), uid, gid, rw = spec.rw, "exported");
         let (name, read_only, access) = (spec.name.clone(), !spec.rw, spec.access);
@@ -83,6 +87,7 @@ impl Export {
             root,
             store,
             workers,
+            is_local,
             ledger,
             operations,
             functions,

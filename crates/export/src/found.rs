@@ -40,7 +40,7 @@ impl FileSession {
     pub fn on_export_of(&self, path: &[u8], work: impl FnOnce(&FileSession) + Send + 'static) -> Result<(), FileError> {
         let export = self.beginning(FileOp::Lookup, None, path)?.export;
         let session = self.clone();
-        export.workers.submit_for(self.whose(), move || work(&session));
+        export.workers.submit_for(self.whose(), None, move || work(&session));
         Ok(())
     }
 

@@ -11,7 +11,7 @@
 //!   directories are being renamed.
 //! * **As whom.** Everything that the kernel checks permissions for runs on threads of the export that have its user,
 //!   group and groups for good, and no capability of root. Reading an open file needs no permission any more and may
-//!   happen on any thread; writing happens on the export's, so that quotas and reserved blocks are the user's.
+//!   happen on any thread or ring; writing happens on the export's, so that quotas and reserved blocks are the user's.
 //! * **Handles.** Bounded per session ([`HANDLES_MAX`]) and in all (half of the files that the process may open, so that
 //!   connections and disks have the rest), closed with their session. A number that is used again has another
 //!   generation.
@@ -19,7 +19,8 @@
 //!   after the last. A version differs when inode, size or a time of change differ; a file that changed in the clock
 //!   tick that just passes is waited for, so that a later change cannot have the same time.
 //! * **Space.** Once a host has a quota of it, what each holds is counted ([`Space`]), and room is taken before bytes are written.
-//! * **No reactor waits.** Requests are queued for the export's threads, which answer through a callback.
+//! * **No reactor waits.** Requests are queued for the export's threads, which answer through a callback. Reads of open files are
+//!   the reactor's own ([`PlainRead`]): at once from memory, or by a worker of its ring.
 
 #![forbid(unsafe_code)]
 
@@ -35,6 +36,7 @@ mod kernel_file;
 mod objects;
 mod open_file;
 mod operations;
+mod plain_read;
 mod reading;
 mod reply;
 mod root;
@@ -44,6 +46,7 @@ mod sink;
 mod source;
 mod space;
 mod spec;
+mod turns;
 mod unnamed;
 mod used;
 mod workers;
@@ -53,6 +56,7 @@ pub use export::ExportError;
 pub use exports::{Exports, OpenedExports, files_max};
 pub use found::{Found, SHORT_FILE_LEN_MAX};
 pub use kernel_file::KernelFile;
+pub use plain_read::PlainRead;
 pub use reply::{FileError, FileReply};
 pub use rustix::fs::Statx;
 pub use session::{FileSession, HANDLES_MAX};
@@ -61,4 +65,5 @@ pub use source::CachedFile;
 pub use source::FileSource;
 pub use space::Space;
 pub use spec::{ExportSpec, FileAccess};
+pub use turns::Turns;
 pub use used::UsedExport;

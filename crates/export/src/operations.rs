@@ -313,7 +313,6 @@ fn read(op: FileOp, file: &OpenFile, offset: u64, len: usize) -> Done {
     if !file.readable {
         return Err(not_opened_for(op, file, "reading"));
     }
-    let failed = |errno| FileError::new(errno, format!("{op} {} at byte {offset}", file.name));
     let before = status_of(op, file)?;
     let mut bytes = Vec::with_capacity(len);
     while bytes.len() < len {
@@ -321,14 +320,23 @@ fn read(op: FileOp, file: &OpenFile, offset: u64, len: usize) -> Done {
         match file.readers.read_plain(file, at, len - bytes.len(), &mut bytes) {
             Ok(0) => break,
             Ok(_) | Err(Errno::INTR) => {}
-            Err(errno) => return Err(failed(errno)),
+            Err(errno) => return Err(read_failed(file, offset, errno)),
         }
     }
     bytes.truncate(len);
     let after = status_of(op, file)?;
-    let steady = version(&before) == version(&after) && !is_recent(&before);
-    let version = if steady { version(&after) } else { 0 };
-    Ok(FileReply { returned: Ok(bytes.len() as u64), result: bytes, version, ..FileReply::done(0) })
+    Ok(read_bytes(&before, &after, bytes))
+}
+
+/// The answer to a read: all of its bytes are of one version if the file is what it was `before`.
+pub(super) fn read_bytes(before: &Statx, after: &Statx, bytes: Vec<u8>) -> FileReply {
+    let steady = version(before) == version(after) && !is_recent(before);
+    let version = if steady { version(after) } else { 0 };
+    FileReply { returned: Ok(bytes.len() as u64), result: bytes, version, ..FileReply::done(0) }
+}
+
+pub(super) fn read_failed(file: &OpenFile, offset: u64, errno: Errno) -> FileError {
+    FileError::new(errno, format!("{} {} at byte {offset}", FileOp::Read, file.name))
 }
 
 fn write(op: FileOp, file: &OpenFile, offset: u64, data: &[u8], flags: FileFlags) -> Done {

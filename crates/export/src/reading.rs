@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use diskside_io::buffer::{ALIGNMENT_BYTES, Part};
 use diskside_io::ownring::{self, Moved};
@@ -26,9 +27,14 @@ use super::open_file::OpenFile;
 use crate::FileAccess;
 
 /// Shorter reads of hosts are the kernel's to foresee.
-const LONG_LEN_MIN: usize = 64 << 10;
+pub(super) const LONG_LEN_MIN: usize = 64 << 10;
 /// The read-ahead behind a host's read that continues where the last one ended, at least.
 const PLAIN_AHEAD_LEN: u64 = 512 << 10;
+
+/// A read that could wait and took less time found its bytes in memory.
+const QUICK_TIME: Duration = Duration::from_micros(50);
+/// After so many of them, one after the other, the next is taken for one, too.
+const QUICK_MIN: u64 = 4;
 
 /// A file's open files to read from, made when they are needed. `None` in one: it cannot be opened again.
 #[derive(Debug, Default)]
@@ -39,6 +45,8 @@ pub(super) struct Readers {
     is_remote: OnceLock<bool>,
     /// Where the last long read of a host ended.
     plain_end: AtomicU64,
+    /// Reads that could have waited, and did not, since one that did.
+    quick: AtomicU64,
     /// The file system opens it with `O_DIRECT` and takes no such reads, or not in these blocks.
     refused: AtomicBool,
 }
@@ -126,6 +134,30 @@ impl Readers {
             begin_reading(fd.as_fd(), end, (len as u64).max(PLAIN_AHEAD_LEN));
         }
         pread(fd, spare_capacity(into), offset)
+    }
+
+    /// Fills the buffer with so many bytes, all there are, as [`read_plain`](Self::read_plain) would; waits for nothing.
+    pub(super) fn read_plain_now(&self, file: &OpenFile, offset: u64, into: &mut [u8], there: usize) -> bool {
+        let is_read = preadv2(&file.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(there);
+        if !is_read {
+            self.quick.store(0, Ordering::Relaxed);
+        }
+        is_read
+    }
+
+    /// Whether a read that waits for nothing is worth a try where the kernel does not tell what is in memory: the last ones that could
+    /// wait did not.
+    pub(super) fn are_quick(&self) -> bool {
+        self.quick.load(Ordering::Relaxed) >= QUICK_MIN
+    }
+
+    /// A read that could wait took so long.
+    pub(super) fn took(&self, time: Duration) {
+        if time < QUICK_TIME {
+            self.quick.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.quick.store(0, Ordering::Relaxed);
+        }
     }
 
     fn buffered<'a>(&'a self, file: &'a OpenFile) -> &'a Arc<OwnedFd> {

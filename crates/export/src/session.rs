@@ -2,9 +2,10 @@
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
+use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use diskside_rights::{Access, HostQuota, HostRights, NoPlace};
 use diskside_sbpf::machine::CancelToken;
@@ -12,6 +13,7 @@ use diskside_wire::file::{self, FileHandle, FileOp, FileRequest, MalformedReques
 use rustix::io::Errno;
 use slab::Slab;
 
+use super::attributes::status_now;
 use super::open_file::{OpenFile, Start};
 use super::{objects, operations};
 use crate::export::Export;
@@ -126,10 +128,11 @@ impl FileSession {
         if parsed.op() != FileOp::Close {
             uses(UsedExport::new(&export, Access::Read));
         }
+        let file = self.file_of(&parsed);
         let mut guard = ReplyGuard(Some(reply));
         let (session, cancel) = (self.clone(), cancel.clone());
         let counted = Arc::clone(&export);
-        export.workers.submit_for(self.whose(), move || {
+        export.workers.submit_for(self.whose(), file, move || {
             if cancel.is_cancelled() {
                 return guard.send(FileError::because(Errno::CANCELED, "cancelled before it began").into());
             }
@@ -151,6 +154,14 @@ impl FileSession {
             guard.send(done);
         });
         Ok(())
+    }
+
+    /// Counts a read of so many bytes; `None`: it failed.
+    pub(super) fn count_read(&self, export: &Export, took: Duration, bytes: Option<u64>) {
+        for counters in [&export.operations, &*self.inner.operations] {
+            counters.took(took);
+            counters.read(bytes);
+        }
     }
 
     /// The export of a handle, to be used so. `None`: the handle is none, or not any more.
@@ -190,6 +201,19 @@ impl FileSession {
             | R::Close { file } => (Some(file), b""),
         };
         self.beginning(request.op(), dir, path).map(|begins| Some(begins.export))
+    }
+
+    /// The number of the file that a request reads or writes.
+    fn file_of(&self, request: &FileRequest<'_>) -> Option<u64> {
+        let (FileRequest::Read { file, .. }
+        | FileRequest::Write { file, .. }
+        | FileRequest::Truncate { file, .. }
+        | FileRequest::Sync { file, .. }) = *request
+        else {
+            return None;
+        };
+        let Opened::File(file) = self.find(request.op(), file).ok()? else { return None };
+        status_now(file.fd.as_fd()).map(|status| status.stx_ino)
     }
 
     /// Where `path` begins: at the object of a handle, or at the export that is its first name.
@@ -458,7 +482,7 @@ mod tests {
         // The workers may still hold the session of a request that was just answered.
         drop(first);
         let room = (0..500).any(|_| {
-            std::thread::sleep(std::time::Duration::from_millis(2));
+            std::thread::sleep(Duration::from_millis(2));
             ask(&second, open).returned.is_ok()
         });
         assert!(room, "a session gives back what it had");

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use diskside_io::buffer::{Buffer, Part};
 use diskside_io::readahead::{self, ReadAt, ReadAtError};
 use diskside_wire::file::{FileHandle, FileOp};
-use rustix::fs::{AtFlags, FileType, Statx, StatxFlags, statx};
+use rustix::fs::{FileType, Statx};
 use rustix::io::Errno;
 
 use super::FileSession;
-use super::attributes::{is_recent, settled_version, status, version};
+use super::attributes::{is_recent, settled_version, status, status_now, version};
 use super::open_file::OpenFile;
 use super::operations::opened_for;
 use super::reading::Reading;
@@ -58,7 +58,7 @@ impl FileSession {
     /// The file of a handle, if it can be told at once that it may be read, and how long it is.
     pub fn cached(&self, handle: FileHandle) -> Option<CachedFile> {
         let file = opened_for(self, FileOp::Read, handle).ok()?;
-        let known = status_now(&file)?;
+        let known = status_now(file.fd.as_fd())?;
         let is_file = FileType::from_raw_mode(known.stx_mode.into()) == FileType::RegularFile;
         // One that changed in this clock tick may change again and look the same.
         let settled = is_file && !is_recent(&known);
@@ -209,21 +209,13 @@ impl CachedFile {
 
     /// Whether everything read so far is known to belong to [`version`](Self::version). Asked after the last read.
     pub fn unchanged(&self) -> bool {
-        status_now(&self.file).is_some_and(|now| version(&now) == self.version)
+        status_now(self.file.fd.as_fd()).is_some_and(|now| version(&now) == self.version)
     }
 
     /// Fills `into` with the bytes at `offset`, if the page cache has all of them; else it holds anything.
     pub fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
         self.file.readers.read_cached(&self.file, offset, into)
     }
-}
-
-/// The status as this machine knows it: another one is not asked.
-fn status_now(file: &OpenFile) -> Option<Statx> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let known = statx(&file.fd, "", flags, StatxFlags::BASIC_STATS).ok()?;
-    let wanted = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::INO | StatxFlags::MTIME | StatxFlags::CTIME;
-    StatxFlags::from_bits_retain(known.stx_mask).contains(wanted).then_some(known)
 }
 
 impl ReadAt for FileSource {

@@ -1,7 +1,7 @@
 //! The threads of an export: they have its user and group, and may wait for a disk.
 
 use std::cell::Cell;
-use std::collections::VecDeque;
+use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::credentials::Credentials;
+use super::turns::Turns;
 
 /// Threads of one export at a time. They are started when work waits and none is idle.
 pub(super) const THREADS_MAX: usize = 8;
@@ -20,7 +21,8 @@ thread_local! {
     static WORKS_FOR: Cell<usize> = const { Cell::new(0) };
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+/// A job, and the file whose disk it may wait for.
+type Job = (Option<u64>, Box<dyn FnOnce() + Send>);
 
 /// Runs jobs as the export's user. Dropping it ends the threads, after the jobs that are queued.
 pub(super) struct Workers {
@@ -35,22 +37,18 @@ struct Queue {
     changed: Condvar,
     /// Jobs of one host at a time: others find a thread without waiting for any of them.
     running_max: usize,
+    /// Jobs of one file at a time: one that hangs leaves threads to the others.
+    of_file_max: usize,
 }
 
 #[derive(Default)]
 struct State {
-    /// The one that was served last is last. One without jobs that wait or run is not there.
-    hosts: Vec<Jobs>,
+    turns: Turns<Whose, Job>,
+    /// Jobs that run, by file.
+    files: HashMap<u64, usize>,
     threads: usize,
     idle: usize,
     ended: bool,
-}
-
-/// The jobs of one host.
-struct Jobs {
-    whose: Whose,
-    waiting: VecDeque<Job>,
-    running: usize,
 }
 
 /// For whom a job is, which hosts take turns with.
@@ -66,7 +64,8 @@ impl Workers {
     /// Starts the first thread, and so learns whether the credentials can be taken on.
     pub(super) fn start(name: &str, credentials: Credentials, threads_max: usize) -> io::Result<Self> {
         let running_max = threads_max.saturating_sub(threads_max / 4).max(1);
-        let queue = Arc::new(Queue { state: Mutex::default(), changed: Condvar::new(), running_max });
+        let of_file_max = threads_max.div_ceil(2);
+        let queue = Arc::new(Queue { state: Mutex::default(), changed: Condvar::new(), running_max, of_file_max });
         let workers = Self { queue, name: name.to_owned(), credentials, threads_max };
         workers.queue.lock().threads += 1;
         let started = workers.spawn()?;
@@ -76,15 +75,14 @@ impl Workers {
 
     /// Runs `job` as soon as a thread is free.
     pub(super) fn submit(&self, job: impl FnOnce() + Send + 'static) {
-        self.submit_for(Whose::Ours, job);
+        self.submit_for(Whose::Ours, None, job);
     }
 
-    /// The same, in turns with those of other hosts.
-    pub(super) fn submit_for(&self, whose: Whose, job: impl FnOnce() + Send + 'static) {
+    /// The same, in turns with those of other hosts, and of other files.
+    pub(super) fn submit_for(&self, whose: Whose, file: Option<u64>, job: impl FnOnce() + Send + 'static) {
         let mut state = self.queue.lock();
-        state.push(whose, Box::new(job));
-        let waiting: usize = state.hosts.iter().map(|jobs| jobs.waiting.len()).sum();
-        let grow = waiting > state.idle && state.threads < self.threads_max;
+        state.turns.push(whose, (file, Box::new(job)));
+        let grow = state.turns.waiting() > state.idle && state.threads < self.threads_max;
         if grow {
             state.threads += 1;
         }
@@ -119,7 +117,7 @@ impl Workers {
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let (sender, receiver) = mpsc::sync_channel(1);
-        self.submit_for(whose, move || drop(sender.send(job())));
+        self.submit_for(whose, None, move || drop(sender.send(job())));
         receiver.recv().ok()
     }
 
@@ -148,12 +146,12 @@ impl Queue {
     fn work(&self) {
         let mut state = self.lock();
         loop {
-            if let Some((whose, job)) = state.take(self.running_max) {
+            if let Some((whose, (file, job))) = self.next(&mut state) {
                 drop(state);
                 // A job that panics answers through its reply's guard; the thread serves the others.
                 let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.lock();
-                state.ended(whose);
+                state.ended(whose, file);
             } else if state.ended {
                 return;
             } else {
@@ -164,40 +162,30 @@ impl Queue {
         }
     }
 
+    fn next(&self, state: &mut State) -> Option<(Whose, Job)> {
+        let State { turns, files, .. } = state;
+        let of_file = |file: &Option<u64>| file.and_then(|file| files.get(&file)).copied().unwrap_or(0);
+        let next = turns.take(|whose, running, (file, _)| {
+            let has_turn = whose == Whose::Ours || running < self.running_max;
+            has_turn && of_file(file) < self.of_file_max
+        })?;
+        if let (_, (Some(file), _)) = next {
+            *files.entry(file).or_default() += 1;
+        }
+        Some(next)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
-    fn push(&mut self, whose: Whose, job: Job) {
-        match self.hosts.iter_mut().find(|jobs| jobs.whose == whose) {
-            Some(jobs) => jobs.waiting.push_back(job),
-            None => self.hosts.push(Jobs { whose, waiting: VecDeque::from([job]), running: 0 }),
-        }
-    }
-
-    /// The next job: of the host that has the fewest running, and of several the one that was served longest ago.
-    fn take(&mut self, running_max: usize) -> Option<(Whose, Job)> {
-        let may_run = |jobs: &Jobs| {
-            let max = if jobs.whose == Whose::Ours { usize::MAX } else { running_max };
-            !jobs.waiting.is_empty() && jobs.running < max
-        };
-        let waiting = self.hosts.iter().enumerate().filter(|(_, jobs)| may_run(jobs));
-        let (at, _) = waiting.min_by_key(|(at, jobs)| (jobs.running, *at))?;
-        let mut jobs = self.hosts.remove(at);
-        let job = jobs.waiting.pop_front()?;
-        jobs.running += 1;
-        let whose = jobs.whose;
-        self.hosts.push(jobs);
-        Some((whose, job))
-    }
-
-    fn ended(&mut self, whose: Whose) {
-        let Some(at) = self.hosts.iter().position(|jobs| jobs.whose == whose) else { return };
-        self.hosts[at].running -= 1;
-        if self.hosts[at].running == 0 && self.hosts[at].waiting.is_empty() {
-            self.hosts.remove(at);
+    fn ended(&mut self, whose: Whose, file: Option<u64>) {
+        self.turns.ended(whose);
+        if let Some(of_file) = file.and_then(|file| self.files.get_mut(&file)) {
+            *of_file -= 1;
+            self.files.retain(|_, of_file| *of_file > 0);
         }
     }
 }
@@ -212,36 +200,5 @@ impl Drop for Workers {
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workers").field("credentials", &self.credentials).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn order(state: &mut State, running_max: usize) -> Vec<Whose> {
-        std::iter::from_fn(|| state.take(running_max).map(|(whose, _)| whose)).collect()
-    }
-
-    /// All hosts shared one queue: who asked for hundreds of searches kept every other host's lookup waiting for half a minute.
-    #[test]
-    fn hosts_take_turns_and_one_leaves_threads_to_others() {
-        let (greedy, other) = (Whose::Host(1), Whose::Host(2));
-        let mut state = State::default();
-        for _ in 0..100 {
-            state.push(greedy, Box::new(|| ()));
-        }
-        assert_eq!(order(&mut state, 6), [greedy; 6], "the rest waits, and two threads are left");
-        state.push(other, Box::new(|| ()));
-        assert_eq!(order(&mut state, 6), [other]);
-        for _ in 0..2 {
-            state.push(other, Box::new(|| ()));
-            state.ended(greedy);
-        }
-        assert_eq!(order(&mut state, 6), [other, other, greedy, greedy]);
-        (0..6).for_each(|_| state.ended(greedy));
-        (0..3).for_each(|_| state.ended(other));
-        let (left, running) = (&state.hosts[0].waiting, state.hosts[0].running);
-        assert_eq!((state.hosts.len(), left.len(), running), (1, 92, 0), "who has nothing to do is forgotten");
     }
 }

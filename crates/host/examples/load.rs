@@ -1,21 +1,23 @@
-//! Reads or writes a volume and says how fast that was.
+//! Reads or writes a volume, or a file of an export, and says how fast that was.
 //!
 //! `cargo run --release -p diskside-host --example load -- [--inline] [--sequential] [--write] [--digests]
 //! [--block=BYTES] [--queues=N] [--seconds=N] [--depths=1,32,128] [--poll-us=N]
-//! [--congestion=NAME] [--connects=N] [URL]`
+//! [--congestion=NAME] [--connects=N] [--file=EXPORT/PATH] [URL]`
 //!
-//! With `--connects` it connects so often instead, each time with an admin and an I/O queue.
+//! With `--file` the URL is that of any volume beside the export. With `--connects` it connects so often instead, each time with an admin and an I/O queue.
 //!
 //! Without a URL it uses a memory volume of 512 MiB of a target of its own, in the same process.
 
 use std::time::{Duration, Instant};
 
+use diskside_host::function::{Files, RemoteFile};
 use diskside_host::{ConnectOptions, InlineVolume, Url, Volume};
 use diskside_io::buffer::{Buffer, Hugepages};
 use diskside_io::request::{AsyncIo as _, Outcome, Request, RequestFuture, block_on, block_on_any, poll};
 use diskside_io::socket::SocketOptions;
 use diskside_server::config::VolumeSpec;
 use diskside_server::{Running, Target};
+use diskside_wire::file::FileFlags;
 
 const NQN: &str = "nqn.2026-11.org.example:load";
 
@@ -52,9 +54,14 @@ fn main() -> Result<(), Failure> {
         return Ok(());
     }
     let mut load = Load {
-        path: match has("--inline") {
-            true => Path::Inline(InlineVolume::connect(&url, &options)?),
-            false => Path::Threads(Volume::connect(&url, &options)?),
+        path: match value("--file") {
+            Some(path) => {
+                let volume = Volume::connect(&url, &options)?;
+                let file = Files::new(volume.connection())?.open(path.as_bytes(), FileFlags::READ)?;
+                Path::File(volume, file)
+            }
+            None if has("--inline") => Path::Inline(InlineVolume::connect(&url, &options)?),
+            None => Path::Threads(Volume::connect(&url, &options)?),
         },
         block: number("--block", 4096)?,
         sequential: has("--sequential"),
@@ -84,6 +91,7 @@ fn own_target() -> Result<Running, Failure> {
 enum Path {
     Inline(InlineVolume),
     Threads(Volume),
+    File(Volume, RemoteFile),
 }
 
 struct Load {
@@ -103,7 +111,7 @@ impl Load {
         for (at, byte) in buffer.iter_mut().enumerate() {
             *byte = at as u8;
         }
-        for offset in (0..self.volume().len_bytes()?).step_by(STEP) {
+        for offset in (0..self.len_bytes()?).step_by(STEP) {
             let future = self.submit(Request::Write { offset, buffer, durable: false });
             let outcome = self.wait(future);
             outcome.status.to_result()?;
@@ -113,7 +121,7 @@ impl Load {
     }
 
     fn run(&mut self, depth: usize, time: Duration) -> Result<(), Failure> {
-        let len = self.volume().len_bytes()?;
+        let len = self.len_bytes()?;
         let buffer = || Buffer::with_hugepages(self.block as usize, Hugepages::No);
         let mut spare: Vec<Buffer> = (0..depth).map(|_| buffer()).collect();
         let (mut flying, mut begun) = (Vec::with_capacity(depth), Vec::with_capacity(depth));
@@ -171,14 +179,22 @@ impl Load {
     fn volume(&self) -> &Volume {
         match &self.path {
             Path::Inline(inline) => inline.volume(),
-            Path::Threads(volume) => volume,
+            Path::Threads(volume) | Path::File(volume, _) => volume,
         }
+    }
+
+    fn len_bytes(&self) -> Result<u64, Failure> {
+        Ok(match &self.path {
+            Path::File(_, file) => file.info().len_bytes,
+            _ => self.volume().len_bytes()?,
+        })
     }
 
     fn submit(&mut self, request: Request) -> RequestFuture {
         match &mut self.path {
             Path::Inline(inline) => inline.submit(request),
             Path::Threads(volume) => volume.submit(request),
+            Path::File(_, file) => file.submit(request),
         }
     }
 
@@ -189,14 +205,14 @@ impl Load {
                     inline.wait(None);
                 }
             }
-            Path::Threads(_) => drop(block_on_any(flying)),
+            Path::Threads(_) | Path::File(..) => drop(block_on_any(flying)),
         }
     }
 
     fn wait(&mut self, future: RequestFuture) -> Outcome {
         match &mut self.path {
             Path::Inline(inline) => inline.block_on(future),
-            Path::Threads(_) => block_on(future),
+            Path::Threads(_) | Path::File(..) => block_on(future),
         }
     }
 

@@ -13,6 +13,8 @@ mod audit;
 mod channel;
 mod connection;
 mod core;
+mod file_reads;
+mod files;
 mod function;
 mod kept;
 mod late;
@@ -39,6 +41,7 @@ use slab::Slab;
 use self::accept::Listening;
 use self::connection::Connection;
 use self::core::{Core, STALL, Timer};
+use self::file_reads::FileReads;
 use self::late::Inputs;
 use self::local::LocalVolumes;
 use self::memory::Memory;
@@ -73,6 +76,7 @@ impl Reactor {
             volumes: LocalVolumes::default(),
             hosts: HashMap::new(),
             tasks: Slab::new(),
+            files: FileReads::new(),
             memory_waiters: VecDeque::new(),
             block_waiters: Steps::default(),
             rate_waiters: Steps::default(),
@@ -156,9 +160,11 @@ impl Reactor {
 
     fn tell_what_is_given_up(&self) {
         let volumes: BTreeSet<_> = self.core.tasks.iter().map(|(_, task)| &*task.volume.volume.name).collect();
-        let (volumes, operations) = (Vec::from_iter(volumes).join(", "), self.core.tasks.len());
+        let exports = Vec::from_iter(self.core.files.exports()).join(", ");
+        let operations = self.core.tasks.len() + self.core.files.len();
+        let volumes = Vec::from_iter(volumes).join(", ");
         let what = "the target ends although its disks have not answered: operations that wait there are given up";
-        tracing::warn!(volumes, operations, "{what}");
+        tracing::warn!(volumes, exports, operations, "{what}");
     }
 
     /// How long nothing will happen by itself.
@@ -212,6 +218,10 @@ impl Reactor {
                 };
                 self.core.tasks[key].completed(completion.result, buffer);
                 self.resume(key);
+            }
+            Token::File(key) => {
+                let connection = &mut self.connections[self.core.files.connection_of(key)];
+                connection.file_was_read(&mut self.core, key, completion);
             }
         }
     }

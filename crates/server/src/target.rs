@@ -11,8 +11,8 @@ mod visible;
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Once};
-use std::thread::JoinHandle;
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, Once, PoisonError};
 
 use diskside_io::ring::{Interface, interface};
 
@@ -51,7 +51,8 @@ pub struct Target {
 #[derive(Debug)]
 pub struct Running {
     handle: Handle,
-    reactors: Vec<JoinHandle<io::Result<()>>>,
+    /// Where they say how they ended.
+    reactors: Vec<Mutex<Receiver<io::Result<()>>>>,
 }
 
 impl Target {
@@ -102,13 +103,13 @@ impl Target {
             let started =
                 start_reactor(index, Arc::clone(shared)).map_err(|error| TargetError::Reactor { index, error });
             match started {
-                Ok((mailbox, thread)) => {
+                Ok((mailbox, ended)) => {
                     mailboxes.push(mailbox);
-                    reactors.push(thread);
+                    reactors.push(ended);
                 }
                 Err(error) => {
                     mailboxes.iter().for_each(|mailbox| mailbox.send(Message::StopNow));
-                    reactors.into_iter().for_each(|thread| drop(thread.join()));
+                    reactors.into_iter().for_each(|ended| drop(end_of(ended)));
                     return Err(error);
                 }
             }
@@ -136,8 +137,7 @@ impl Running {
     fn join(&mut self) -> Result<(), TargetError> {
         let mut result = Ok(());
         for (index, reactor) in self.reactors.drain(..).enumerate() {
-            let ended = reactor.join().unwrap_or_else(|_| Err(io::Error::other("the reactor's thread panicked")));
-            if let Err(error) = ended {
+            if let Err(error) = end_of(reactor) {
                 result = Err(TargetError::Reactor { index, error });
             }
         }
@@ -159,6 +159,12 @@ impl Drop for Running {
             }
         }
     }
+}
+
+/// Waits for the end of a reactor.
+fn end_of(reactor: Mutex<Receiver<io::Result<()>>>) -> io::Result<()> {
+    let ended = reactor.into_inner().unwrap_or_else(PoisonError::into_inner).recv();
+    ended.unwrap_or_else(|_| Err(io::Error::other("the reactor's thread panicked")))
 }
 
 /// Says, once in a process, that its servers are slower than they could be.

@@ -11,6 +11,8 @@ use crate::call::answer::Answer;
 use crate::call::traverse::{AwaitedRead, Lanes, ReadId, Share, WaitingCall};
 use crate::reactors::Name;
 
+use super::file_read::FileRead;
+
 /// A command as it came.
 #[derive(Debug)]
 pub struct Command {
@@ -36,9 +38,11 @@ pub struct Answers {
     /// [`Association::run_calls`](super::Association::run_calls) continues them.
     pub(super) waiting: VecDeque<WaitingCall>,
     pub(super) lanes: Lanes,
+    /// Reads of files that its ring is to do.
+    pub(super) file_reads: VecDeque<FileRead>,
     /// The version of its host's rights when its calls were last looked at.
     pub(super) rights_version: u64,
-    /// How many such calls have ended since this was last set to zero.
+    /// How many such calls, and reads of files, have ended at once since this was last set to zero.
     pub calls: u32,
     /// The part of the reactor's turn that traversals may take; none on other threads. Those under way count as begun.
     pub share: Share,
@@ -68,6 +72,11 @@ impl Answers {
     /// The next read that a call waits for. It is answered by [`arrived`](Self::arrived).
     pub fn next_read(&mut self) -> Option<AwaitedRead> {
         self.lanes.next_read()
+    }
+
+    /// The next read of a file. It is answered by [`FileRead::completed`].
+    pub fn next_file_read(&mut self) -> Option<FileRead> {
+        self.file_reads.pop_front()
     }
 
     /// A read has ended: with all bytes of its range, or with what was wrong.

@@ -2,23 +2,22 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
+use diskside_export::FileReply;
 use diskside_wire::file::FileRequest;
-use diskside_wire::function::{FunctionRequest, Outcome, REQUEST_LEN_MAX, Trailer};
+use diskside_wire::function::{FunctionRequest, REQUEST_LEN_MAX};
 
+use super::file_read::{FileDone, FileOwner, FileRead};
 use super::{Answers, Association};
-use crate::call::answer::{Piece, Problem, SHORT_LEN_MAX};
+use crate::call::answer::{Problem, SHORT_LEN_MAX};
 use crate::call::control::Control;
 use crate::call::tags::{Effect, Waiter};
-use crate::call::trailer;
 use crate::call::used::Used;
 use crate::reactors::Name;
 use crate::schedule::quota::{Holding, PART_BYTES};
-use diskside_export::FileReply;
 
 impl Association {
-    /// Hands an operation to the export that it is about.
+    /// Hands an operation to the export that it is about, or does it here: a read of a file that is open.
     pub(crate) fn file_operation(
         self: &Arc<Self>,
         tag: u64,
@@ -26,6 +25,7 @@ impl Association {
         send_len: u32,
         (request, holding): (FunctionRequest, Holding),
         control: Arc<Control>,
+        here: &mut Answers,
     ) -> Vec<Effect<Name>> {
         if let Err(problem) = check(&request) {
             return self.effects_of(|tags| tags.refused(tag, waiter, problem));
@@ -35,44 +35,47 @@ impl Association {
             Ok(room) => room,
             Err(no_room) => return self.effects_of(|tags| tags.refused(tag, waiter, Problem::busy(no_room))),
         };
-        let (me, cancel, note) = (Arc::clone(self), control.cancel.clone(), Arc::clone(&control));
-        let reply = move |reply: FileReply| {
-            drop(holding);
-            me.file_done(tag, &control, reply, room);
-        };
-        let uses = |export| note.note([Used::Files(export)]);
-        let submitted = self.context.files.submit_unless(&cancel, request.args, REQUEST_LEN_MAX, uses, reply);
-        self.effects_of(|tags| match submitted {
-            Ok(()) => tags.accepted(tag, waiter, send_len),
-            Err(malformed) => {
-                let told = malformed.to_string();
-                tags.refused(tag, waiter, Problem::in_data_at(64 + malformed.at as usize, &told));
+        let uses = |export| control.note([Used::Files(export)]);
+        let done = FileDone { tag, control: Arc::clone(&control), request: holding, result: room };
+        let begun = here.serial.and_then(|_| self.context.files.plain_read(&request.args, REQUEST_LEN_MAX, uses));
+        let reply = match begun {
+            Some(Ok(read)) => match read.at_once() {
+                Some(reply) => reply,
+                None => {
+                    here.file_reads.push_back(FileRead { read, done, owner: Arc::clone(self) as _ });
+                    return self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
+                }
+            },
+            Some(Err(refused)) => refused.into(),
+            None => {
+                let me = Arc::clone(self);
+                let reply = move |reply| me.file_done(done, reply, &mut Answers::default());
+                let files = &self.context.files;
+                let submitted = files.submit_unless(&control.cancel, request.args, REQUEST_LEN_MAX, uses, reply);
+                return self.effects_of(|tags| match submitted {
+                    Ok(()) => tags.accepted(tag, waiter, send_len),
+                    Err(malformed) => {
+                        let told = malformed.to_string();
+                        tags.refused(tag, waiter, Problem::in_data_at(64 + malformed.at as usize, &told));
+                    }
+                });
             }
+        };
+        // It counts as a call: the host has its first answers while others are read.
+        here.calls += 1;
+        self.effects_of(|tags| {
+            tags.accepted(tag, waiter, send_len);
+            done.end(tags, reply);
         })
     }
+}
 
-    fn file_done(self: &Arc<Self>, tag: u64, control: &Control, reply: FileReply, mut room: Holding) {
-        let mut trailer = match &reply.returned {
-            Ok(returned) => Trailer { returned: *returned as i64, ..Trailer::new(Outcome::Ok) },
-            Err(error) => trailer::of_file(error),
-        };
-        // An operation that was done all the same is reported as it ended: its effect stays.
-        if control.cancel.is_cancelled() && trailer.outcome != Outcome::Ok {
-            trailer.outcome = Outcome::Cancelled;
-        }
+impl FileOwner for Association {
+    fn file_done(self: Arc<Self>, done: FileDone, reply: FileReply, here: &mut Answers) {
         if let Some(version) = &reply.dropped {
             self.context.environment.cache.clear_object(version);
         }
-        trailer.result_len = reply.result.len() as u64;
-        trailer.generation = reply.version;
-        trailer.durable = reply.durable_bytes;
-        self.with_tags(&mut Answers::default(), |tags| {
-            if !reply.result.is_empty() {
-                room.shrink(reply.result.len() + PART_BYTES);
-                tags.produced(tag, Piece::held(reply.result, room));
-            }
-            tags.ended(Instant::now(), tag, trailer);
-        });
+        self.with_tags(here, |tags| done.end(tags, reply));
     }
 }
 

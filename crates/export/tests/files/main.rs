@@ -9,6 +9,7 @@ mod find;
 mod functions;
 mod kept;
 mod operations;
+mod plain;
 mod rights;
 mod space;
 mod unnamed;

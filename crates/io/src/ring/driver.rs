@@ -22,9 +22,7 @@ pub(super) trait Driver: AsFd {
     fn push(&mut self, token: u64, op: Op) -> OpId;
 
     /// The same, by a thread other than the ring's from the start.
-    fn push_to_worker(&mut self, token: u64, op: Op) -> OpId {
-        self.push(token, op)
-    }
+    fn push_to_worker(&mut self, token: u64, op: Op) -> OpId;
 
     /// Ends an operation early, if it can be. It completes all the same.
     fn cancel(&mut self, id: OpId);

@@ -331,7 +331,8 @@ pub(super) fn build(config: &RingConfig, one_thread: bool) -> io::Result<IoUring
 }
 
 /// Threads of the kernel for what a ring's own thread must not wait for, such as flushes of files; they are made when they are needed.
-const WORKERS_MAX: u32 = 64;
+/// So many that disks that hang keep only their own: a volume or an export has at most 16.
+const WORKERS_MAX: u32 = 512;
 
 /// Has the kernel refuse every operation and registration that rings here have no use for, for the life of the ring.
 fn restrict(uring: &IoUring) -> io::Result<()> {

@@ -316,6 +316,7 @@ impl Connection {
         self.carry = Vec::new();
         self.late = Late::default();
         self.function.close(core.now, &mut core.shares);
+        self.forget_file_reads(core);
         if self.tasks > 0 {
             core.end_delays(self.id);
         }

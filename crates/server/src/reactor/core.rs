@@ -11,6 +11,7 @@ use diskside_io::ring::{GroupId, Ring, SendBatch};
 use diskside_nvme::Transmit;
 use slab::Slab;
 
+use super::file_reads::FileReads;
 use super::kept::Kept;
 use super::late::Inputs;
 use super::local::LocalVolumes;
@@ -35,6 +36,7 @@ pub(crate) struct Core {
     pub(super) volumes: LocalVolumes,
     pub(super) hosts: HashMap<String, Arc<IoCounters>>,
     pub(super) tasks: Slab<Task>,
+    pub(super) files: FileReads,
     /// Tasks that wait for memory, for a block, and for their next turn.
     pub(super) memory_waiters: VecDeque<usize>,
     pub(super) block_waiters: Steps,

@@ -19,7 +19,7 @@ use super::core::Core;
 use super::memory::AccountMemory;
 use super::task::{Asker, Task, Work};
 use diskside_compute::{
-    Answer, Answers, Association, AwaitedRead, Command, Name, Piece, PutOff, ReadId, SHORT_LEN_MAX, Shares,
+    Answer, Answers, Association, AwaitedRead, Command, FileRead, Name, Piece, PutOff, ReadId, SHORT_LEN_MAX, Shares,
 };
 
 /// What a connection needs for function commands.
@@ -60,6 +60,11 @@ impl FunctionState {
     /// commands while this side computes; answered all at once, both sides would wait for each other in turn.
     pub(super) fn is_batch_full(&self) -> bool {
         self.answers.calls >= CALLS_PER_SEND
+    }
+
+    /// The next read of a file that a command asks for.
+    pub(super) fn next_file_read(&mut self) -> Option<FileRead> {
+        self.answers.next_file_read()
     }
 
     /// Begins to deal with commands: with what is left of the host's share of this turn.
@@ -133,6 +138,16 @@ impl Connection {
         let name = self.name(core, tag, &sqe);
         let entries = self.machine.queue_entries();
         association.command(core.now, Command { name, entries, sqe, admin, data }, &mut self.function.answers);
+        self.answer_functions(core);
+        self.start_file_reads(core);
+    }
+
+    /// A read of a file has ended.
+    pub(super) fn answer_file(&mut self, core: &mut Core, read: FileRead) {
+        if self.is_closed() {
+            return read.answer(&mut Answers::default());
+        }
+        read.answer(&mut self.function.answers);
         self.answer_functions(core);
     }
 

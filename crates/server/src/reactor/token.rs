@@ -7,7 +7,11 @@ pub(super) enum Token {
     Receive(usize),
     Send(usize),
     Task(usize),
+    File(usize),
 }
+
+/// The kind is above the index.
+const KIND_SHIFT: u32 = 61;
 
 impl Token {
     pub(super) fn bits(self) -> u64 {
@@ -16,17 +20,19 @@ impl Token {
             Self::Receive(index) => (1, index),
             Self::Send(index) => (2, index),
             Self::Task(index) => (3, index),
+            Self::File(index) => (4, index),
         };
-        kind << 62 | index as u64
+        kind << KIND_SHIFT | index as u64
     }
 
     pub(super) fn from_bits(bits: u64) -> Self {
-        let index = (bits & !(3 << 62)) as usize;
-        match bits >> 62 {
+        let index = (bits & ((1 << KIND_SHIFT) - 1)) as usize;
+        match bits >> KIND_SHIFT {
             0 => Self::Accept(index),
             1 => Self::Receive(index),
             2 => Self::Send(index),
-            _ => Self::Task(index),
+            3 => Self::Task(index),
+            _ => Self::File(index),
         }
     }
 }

@@ -1,19 +1,22 @@
 //! The threads of the reactors.
 
 use std::io;
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
+use std::sync::mpsc::{self, Receiver};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::reactor::Reactor;
 use crate::shared::{Mailbox, Message, Shared};
 
-type Started = (Arc<Mailbox>, JoinHandle<io::Result<()>>);
+/// How to reach a reactor, and where it says how it ended. Nobody waits for the end of its thread: the kernel keeps that as long as one
+/// of its workers waits for a disk that hangs.
+type Started = (Arc<Mailbox>, Mutex<Receiver<io::Result<()>>>);
 
 /// Starts the thread of one reactor, and waits until it can be reached.
 pub(super) fn start_reactor(index: usize, shared: Arc<Shared>) -> io::Result<Started> {
     let (sender, receiver) = mpsc::channel();
-    let thread = std::thread::Builder::new().name(format!("diskside-{index}")).spawn(move || {
+    let (end, ended) = mpsc::channel();
+    std::thread::Builder::new().name(format!("diskside-{index}")).spawn(move || {
         let mut others = StopOthers { shared: Arc::clone(&shared), ended_well: false };
         // A command that comes while an engine computes on this processor must not wait for the end of its time slice.
         if let Err(error) = diskside_sys::schedule::set_slice(SLICE) {
@@ -21,21 +24,20 @@ pub(super) fn start_reactor(index: usize, shared: Arc<Shared>) -> io::Result<Sta
         }
         let made = pin(&shared, index).and_then(|()| Reactor::new(index, shared));
         match made {
-            Err(error) => {
-                // The other end waits for exactly this.
-                let _ = sender.send(Err(error));
-                Ok(())
-            }
+            // The other end waits for exactly this.
+            Err(error) => drop(sender.send(Err(error))),
             Ok(mut reactor) => {
                 let _ = sender.send(Ok(reactor.mailbox()));
                 let ended = reactor.run();
                 others.ended_well = ended.is_ok();
-                ended
+                drop((reactor, others));
+                // A target that could not be started waits for no reactor.
+                let _ = end.send(ended);
             }
         }
     })?;
     match receiver.recv() {
-        Ok(Ok(mailbox)) => Ok((mailbox, thread)),
+        Ok(Ok(mailbox)) => Ok((mailbox, Mutex::new(ended))),
         Ok(Err(error)) => Err(error),
         Err(_) => Err(io::Error::other("the reactor's thread ended before it began")),
     }

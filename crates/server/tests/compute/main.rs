@@ -16,6 +16,7 @@ mod files;
 mod full;
 mod handles;
 mod hostile;
+mod hung;
 mod late;
 mod launches;
 mod layouts;

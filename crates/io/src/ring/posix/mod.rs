@@ -266,15 +266,21 @@ impl Posix {
 
 impl Driver for Posix {
     fn push(&mut self, token: u64, op: Op) -> OpId {
-        if let Op::Read { buffer, range, .. }
-        | Op::Write { buffer, range, .. }
-        | Op::ReceiveInto { buffer, range, .. } = &op
-        {
-            assert!(buffer.get(range.clone()).is_some(), "a range lies within its buffer");
-        }
+        check(&op);
         let key = self.slots.insert(InFlight { token, op: Some(op), moved: 0, waits: None });
         self.in_flight += 1;
         self.due.push_back(key);
+        OpId(key)
+    }
+
+    fn push_to_worker(&mut self, token: u64, op: Op) -> OpId {
+        if !matches!(op, Op::Read { .. } | Op::Write { .. } | Op::Sync { .. } | Op::Allocate { .. }) {
+            return self.push(token, op);
+        }
+        check(&op);
+        let key = self.slots.insert(InFlight { token, op: None, moved: 0, waits: None });
+        self.in_flight += 1;
+        self.workers.push(Job { id: key.to_bits(), op, moved: 0, is_positioned: true });
         OpId(key)
     }
 
@@ -389,6 +395,13 @@ impl Driver for Posix {
 impl AsFd for Posix {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
+    }
+}
+
+fn check(op: &Op) {
+    if let Op::Read { buffer, range, .. } | Op::Write { buffer, range, .. } | Op::ReceiveInto { buffer, range, .. } = op
+    {
+        assert!(buffer.get(range.clone()).is_some(), "a range lies within its buffer");
     }
 }
 
