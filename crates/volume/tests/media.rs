@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
+use diskside_io::readahead::ReadAt as _;
 use diskside_io::ring::{Op, Payload, Ring, RingConfig};
 use diskside_sys::lock::{Lock, try_lock};
+use diskside_volume::Volume;
+use diskside_volume::blocking::VolumeReader;
 use diskside_volume::media::{FaultPlan, FaultyMedium, FileMedium, LossyMedium, MemoryMedium, OpenOptions};
 use diskside_volume::medium::{Access, Action, Medium};
 use rustix::fs::{FlockOperation, flock};
@@ -424,4 +427,27 @@ fn root_follows_no_link_that_somebody_exchanges_meanwhile() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(seen.iter().flatten().all(|byte| *byte == 0), "the file that the link led to was opened");
     });
+}
+
+/// Somebody cut the image below a volume that was served: all that hosts and the log said of it was EIO.
+#[test]
+fn an_image_that_was_shortened_is_told_with_its_lengths() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("image");
+    let medium = Arc::new(FileMedium::open(&path, &options(Some(MIB))).unwrap());
+    let volume = Arc::new(Volume::new("data", 1, [1; 16], 512, medium));
+    let reader = VolumeReader { volume: Arc::clone(&volume) };
+    let mut bytes = [0; 512];
+    reader.read_exact_at(65_536, &mut bytes).unwrap();
+    assert_eq!(volume.why(Errno::IO), None);
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(8192).unwrap();
+    let error = reader.read_exact_at(65_536, &mut bytes).unwrap_err().to_string();
+    assert!(error.contains("os error 5") && error.contains("shortened: it has 8192 bytes of 1048576"), "{error}");
+    assert!(!error.contains(dir.path().to_str().unwrap()), "paths of the server are not for hosts: {error}");
+    let why = volume.why(Errno::IO).unwrap();
+    assert!(
+        why.starts_with(&format!("{} has 8192 bytes", path.display())) && why.contains("truncate -s 1048576"),
+        "{why}"
+    );
+    assert_eq!((volume.health.stats().errors, volume.health.stats().waiting), (1, 0));
 }
