@@ -35,6 +35,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const LATE_MAX: usize = 64;
 /// The same of one thread, whose ring is to have room for what it is asked for next.
 const LATE_OF_THREAD_MAX: usize = 16;
+/// How often a thread that ends looks whether the disk has answered, so that others hear that it has not.
+const LATE_LOOK: Duration = Duration::from_secs(1);
 /// Entries of a ring. More operations wait in it.
 const ENTRIES: u32 = 16;
 
@@ -116,7 +118,7 @@ pub fn land_at_end() {
 pub(crate) fn land() {
     OWN.with(|own| {
         while own.ring.borrow().as_ref().is_some_and(|ring| ring.in_flight() > 0) {
-            own.turn(None);
+            own.turn(Some(LATE_LOOK));
         }
     });
 }
@@ -273,6 +275,10 @@ impl Own {
                 }
             }
         }
+        if self.late.get() > 0 {
+            let now = Instant::now();
+            self.late_asked.borrow().values().for_each(|asked| asked.is_left(now));
+        }
     }
 }
 
@@ -323,6 +329,7 @@ impl Drop for Moving {
             {
                 own.count_late(1);
                 if let Some(asked) = asked {
+                    asked.is_left(Instant::now());
                     own.late_asked.borrow_mut().insert(self.token, asked);
                 }
                 ring.cancel(self.id);

@@ -5,12 +5,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::slab::{Key, Slab};
 
 /// More threads than this share lists.
 const LISTS: usize = 8;
+/// An operation that was left may have been answered when its ring was not looked at for so long.
+const LEFT_KNOWN: Duration = Duration::from_secs(3);
 
 /// The operations of one disk, or of whatever is watched as one.
 #[derive(Default)]
@@ -21,7 +23,13 @@ pub struct Unanswered {
 /// Two lists never share a line of a processor's cache.
 #[derive(Default)]
 #[repr(align(128))]
-struct List(Mutex<Slab<Instant>>);
+struct List(Mutex<Slab<Operation>>);
+
+/// Since when an operation waits, and when it was last known to, if nobody waits for it any more.
+struct Operation {
+    since: Instant,
+    left: Option<Instant>,
+}
 
 /// An operation that is not answered. Dropping it says that it is.
 #[derive(Debug)]
@@ -42,13 +50,14 @@ impl Unanswered {
     /// The disk is asked for something, now.
     pub fn ask(self: &Arc<Self>, now: Instant) -> Asked {
         let list = LIST.with(|list| *list);
-        let key = self.lists[list].lock().insert(now);
+        let key = self.lists[list].lock().insert(Operation { since: now, left: None });
         Asked { of: Arc::clone(self), list, key }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        self.lists.iter().map(|list| list.lock().len()).sum()
+        let count = |list: &List| list.lock().values().filter(|operation| operation.is_known()).count();
+        self.lists.iter().map(count).sum()
     }
 
     /// Whether the disk owes nothing.
@@ -58,7 +67,10 @@ impl Unanswered {
 
     /// Since when the oldest of them waits. Looks at all of them.
     pub fn oldest(&self) -> Option<Instant> {
-        self.lists.iter().filter_map(|list| list.lock().values().min().copied()).min()
+        let oldest = |list: &List| {
+            list.lock().values().filter(|operation| operation.is_known()).map(|operation| operation.since).min()
+        };
+        self.lists.iter().filter_map(oldest).min()
     }
 }
 
@@ -71,8 +83,16 @@ pub fn here() -> &'static Arc<Unanswered> {
 impl Asked {
     /// It goes on: the disk has answered a part of it, and is asked for the next.
     pub fn goes_on(&self, now: Instant) {
-        if let Some(since) = self.of.lists[self.list].lock().get_mut(self.key) {
-            *since = now;
+        if let Some(operation) = self.of.lists[self.list].lock().get_mut(self.key) {
+            operation.since = now;
+        }
+    }
+
+    /// Nobody waits for it any more, and it is not answered yet. To be said again whenever its ring is looked at: a thread that computes
+    /// does not see that the disk has answered, and nobody should hear for hours of a disk that is well.
+    pub(crate) fn is_left(&self, now: Instant) {
+        if let Some(operation) = self.of.lists[self.list].lock().get_mut(self.key) {
+            operation.left = Some(now);
         }
     }
 }
@@ -83,8 +103,14 @@ impl Drop for Asked {
     }
 }
 
+impl Operation {
+    fn is_known(&self) -> bool {
+        self.left.is_none_or(|left| left.elapsed() < LEFT_KNOWN)
+    }
+}
+
 impl List {
-    fn lock(&self) -> MutexGuard<'_, Slab<Instant>> {
+    fn lock(&self) -> MutexGuard<'_, Slab<Operation>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,5 +142,16 @@ mod tests {
         assert_eq!((disk.oldest(), disk.len()), (Some(at(8)), 2));
         drop((first, last));
         assert_eq!((disk.oldest(), disk.is_empty()), (None, true));
+    }
+
+    #[test]
+    fn an_operation_that_was_left_counts_as_long_as_its_ring_is_looked_at() {
+        let (disk, now) = (Arc::new(Unanswered::default()), Instant::now());
+        let asked = disk.ask(now - LEFT_KNOWN);
+        assert_eq!(disk.len(), 1);
+        asked.is_left(now);
+        assert_eq!((disk.oldest(), disk.len()), (Some(now - LEFT_KNOWN), 1));
+        asked.is_left(now - LEFT_KNOWN);
+        assert_eq!((disk.oldest(), disk.len()), (None, 0), "it may be answered by now");
     }
 }
