@@ -81,7 +81,7 @@ pub fn here() -> &'static Arc<Unanswered> {
 }
 
 impl Asked {
-    /// It goes on: the disk has answered a part of it, and is asked for the next.
+    /// The disk has answered a part of it, and is asked for the next.
     pub fn goes_on(&self, now: Instant) {
         if let Some(operation) = self.of.lists[self.list].lock().get_mut(self.key) {
             operation.since = now;

@@ -97,7 +97,7 @@ enum News {
 }
 
 impl Health {
-    /// Of the disk below the volume or export of this name.
+    /// For the disk below the volume or export of this name.
     pub fn new(below: Below, name: &str) -> Self {
         let (unanswered, errors, hang, lines) = Default::default();
         Self { below, name: name.to_owned(), unanswered, errors, hang, lines }
@@ -108,7 +108,7 @@ impl Health {
         self.unanswered.ask(now)
     }
 
-    /// The disk failed something. What is refused for another reason than the disk's counts for nothing here.
+    /// The disk failed something. An error that is not the disk's, such as a right that is missing, counts for nothing here.
     pub fn failed(&self, failure: &Failure<'_>) {
         if self.count(failure.errno)
             && let Some(left_out) = lock(&self.lines).admit(failure, Instant::now())

@@ -1,7 +1,7 @@
 //! The disk that a run waits for, if it does not answer: one line on standard error, so that nobody wonders what a silent command does.
 //!
-//! What is said is known, and not guessed from the time that a run takes: reads of this machine are counted, and a server tells what its
-//! disks owe. Nothing is asked of it in the first seconds.
+//! The line is known to be true, and not guessed from the time that a run takes: reads of this machine are counted, and a server tells what
+//! its disks owe. Nothing is asked of it in the first seconds.
 
 use std::ffi::OsString;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
