@@ -17,10 +17,10 @@ const LEFT_KNOWN: Duration = Duration::from_secs(3);
 /// The operations of one disk, or of whatever is watched as one.
 #[derive(Default)]
 pub struct Unanswered {
-    lists: [List; LISTS],
+    lists: [Arc<List>; LISTS],
 }
 
-/// Two lists never share a line of a processor's cache.
+/// Two lists, and their counts, never share a line of a processor's cache.
 #[derive(Default)]
 #[repr(align(128))]
 struct List(Mutex<Slab<Operation>>);
@@ -34,8 +34,7 @@ struct Operation {
 /// An operation that is not answered. Dropping it says that it is.
 #[derive(Debug)]
 pub struct Asked {
-    of: Arc<Unanswered>,
-    list: usize,
+    list: Arc<List>,
     key: Key,
 }
 
@@ -48,15 +47,15 @@ thread_local! {
 
 impl Unanswered {
     /// The disk is asked for something, now.
-    pub fn ask(self: &Arc<Self>, now: Instant) -> Asked {
-        let list = LIST.with(|list| *list);
-        let key = self.lists[list].lock().insert(Operation { since: now, left: None });
-        Asked { of: Arc::clone(self), list, key }
+    pub fn ask(&self, now: Instant) -> Asked {
+        let list = Arc::clone(&self.lists[LIST.with(|list| *list)]);
+        let key = list.lock().insert(Operation { since: now, left: None });
+        Asked { list, key }
     }
 
     /// How many there are.
     pub fn len(&self) -> usize {
-        let count = |list: &List| list.lock().values().filter(|operation| operation.is_known()).count();
+        let count = |list: &Arc<List>| list.lock().values().filter(|operation| operation.is_known()).count();
         self.lists.iter().map(count).sum()
     }
 
@@ -67,7 +66,7 @@ impl Unanswered {
 
     /// Since when the oldest of them waits. Looks at all of them.
     pub fn oldest(&self) -> Option<Instant> {
-        let oldest = |list: &List| {
+        let oldest = |list: &Arc<List>| {
             list.lock().values().filter(|operation| operation.is_known()).map(|operation| operation.since).min()
         };
         self.lists.iter().filter_map(oldest).min()
@@ -75,15 +74,15 @@ impl Unanswered {
 }
 
 /// The disks of this machine, as reads of local files see them. A command tells of them when it has waited for long.
-pub fn here() -> &'static Arc<Unanswered> {
-    static HERE: LazyLock<Arc<Unanswered>> = LazyLock::new(Arc::default);
+pub fn here() -> &'static Unanswered {
+    static HERE: LazyLock<Unanswered> = LazyLock::new(Unanswered::default);
     &HERE
 }
 
 impl Asked {
     /// The disk has answered a part of it, and is asked for the next.
     pub fn goes_on(&self, now: Instant) {
-        if let Some(operation) = self.of.lists[self.list].lock().get_mut(self.key) {
+        if let Some(operation) = self.list.lock().get_mut(self.key) {
             operation.since = now;
         }
     }
@@ -91,7 +90,7 @@ impl Asked {
     /// Nobody waits for it any more, and it is not answered yet. To be said again whenever its ring is looked at: a thread that computes
     /// does not see that the disk has answered, and nobody should hear for hours of a disk that is well.
     pub(crate) fn is_left(&self, now: Instant) {
-        if let Some(operation) = self.of.lists[self.list].lock().get_mut(self.key) {
+        if let Some(operation) = self.list.lock().get_mut(self.key) {
             operation.left = Some(now);
         }
     }
@@ -99,7 +98,7 @@ impl Asked {
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        self.of.lists[self.list].lock().remove(self.key);
+        self.list.lock().remove(self.key);
     }
 }
 
@@ -112,6 +111,12 @@ impl Operation {
 impl List {
     fn lock(&self) -> MutexGuard<'_, Slab<Operation>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl std::fmt::Debug for List {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("List").field("len", &self.lock().len()).finish_non_exhaustive()
     }
 }
 
@@ -128,12 +133,11 @@ mod tests {
 
     #[test]
     fn the_oldest_is_the_one_that_was_asked_first_whichever_thread_asked() {
-        let (disk, start) = (Arc::new(Unanswered::default()), Instant::now());
+        let (disk, start) = (Unanswered::default(), Instant::now());
         let at = |seconds| start + Duration::from_secs(seconds);
         assert_eq!((disk.oldest(), disk.is_empty()), (None, true));
         let later = disk.ask(at(7));
-        let (theirs, earlier) = (Arc::clone(&disk), at(3));
-        let first = std::thread::spawn(move || theirs.ask(earlier)).join().unwrap();
+        let first = std::thread::scope(|scope| scope.spawn(|| disk.ask(at(3))).join().unwrap());
         let last = disk.ask(at(9));
         assert_eq!((disk.oldest(), disk.len()), (Some(at(3)), 3));
         first.goes_on(at(8));
@@ -146,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_operation_that_was_left_counts_as_long_as_its_ring_is_looked_at() {
-        let (disk, now) = (Arc::new(Unanswered::default()), Instant::now());
+        let (disk, now) = (Unanswered::default(), Instant::now());
         let asked = disk.ask(now - LEFT_KNOWN);
         assert_eq!(disk.len(), 1);
         asked.is_left(now);

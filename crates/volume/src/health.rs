@@ -5,7 +5,7 @@
 //! failures are written as they come, few lines of them however many there are.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
@@ -36,7 +36,7 @@ pub enum Below {
 pub struct Health {
     below: Below,
     name: String,
-    unanswered: Arc<Unanswered>,
+    unanswered: Unanswered,
     errors: AtomicU64,
     hang: Mutex<Hang>,
     lines: Mutex<Lines>,
