@@ -6,7 +6,7 @@ mod common;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, Output};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -328,7 +328,11 @@ fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
         server.is_calm();
     }
     // Ctrl-C ends a command that waits: the first one its function, the second one also a look for its file.
-    let mut interrupted = spawn(&["run", "stats64", &g, "--where", "device"]);
+    // It hears Ctrl-C also where the tests themselves run in the background of a shell, which has its children ignore it.
+    let mut interrupted = Command::new("env");
+    let hears = ["--default-signal=INT", env!("CARGO_BIN_EXE_diskside"), "run", "stats64", &g, "--where", "device"];
+    let mut interrupted =
+        interrupted.args(hears).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     for _ in 0..30 {
         std::thread::sleep(Duration::from_millis(300));
         if interrupted.try_wait().expect("it is ours").is_some() {
