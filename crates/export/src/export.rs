@@ -96,7 +96,7 @@ impl Export {
 
     /// The disk, or the store, failed something that `file` was asked for.
     pub(crate) fn failed(&self, operation: &str, file: &str, offset: Option<u64>, errno: Errno) {
-        self.health.failed(&Failure { operation, file: Some(file), offset, errno, why: None });
+        self.health.failed(&Failure { operation, file: Some(file), offset, errno });
     }
 }
 

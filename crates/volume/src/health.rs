@@ -68,8 +68,6 @@ pub struct Failure<'a> {
     pub offset: Option<u64>,
     /// What the system said.
     pub errno: Errno,
-    /// More than that, if it is known.
-    pub why: Option<&'a str>,
 }
 
 /// What was told of a disk that hangs.
@@ -110,12 +108,17 @@ impl Health {
 
     /// The disk failed something. An error that is not the disk's, such as a right that is missing, counts for nothing here.
     pub fn failed(&self, failure: &Failure<'_>) {
+        self.failed_because(failure, || None);
+    }
+
+    /// The same; `why` is asked for more than the system said, if there is a line.
+    pub fn failed_because(&self, failure: &Failure<'_>, why: impl FnOnce() -> Option<String>) {
         if self.count(failure.errno)
             && let Some(left_out) = lock(&self.lines).admit(failure, Instant::now())
         {
-            let Failure { operation, file, offset, errno, why } = failure;
+            let Failure { operation, file, offset, errno } = failure;
             let (volume, export) = self.names();
-            let error = std::io::Error::from(*errno);
+            let (error, why) = (std::io::Error::from(*errno), why());
             tracing::warn!(volume, export, file, operation, offset, %error, why, left_out, "the disk failed an operation");
         }
     }
@@ -258,7 +261,7 @@ mod tests {
     #[test]
     fn a_disk_that_fails_everything_has_few_lines_and_they_tell_of_the_others() {
         let (mut lines, start) = (Lines::default(), Instant::now());
-        let failure = |errno| Failure { operation: "read", file: None, offset: Some(0), errno, why: None };
+        let failure = |errno| Failure { operation: "read", file: None, offset: Some(0), errno };
         let mut admit = |errno, seconds| lines.admit(&failure(errno), start + seconds * SECOND);
         assert_eq!([admit(Errno::IO, 0), admit(Errno::IO, 1), admit(Errno::IO, 4)], [Some(0), None, None]);
         assert_eq!(admit(Errno::NOSPC, 4), Some(2), "another cause");
@@ -271,7 +274,7 @@ mod tests {
     #[test]
     fn what_a_host_may_not_is_no_failure_of_the_disk() {
         let health = Health::new(Below::Volume, "data");
-        let failed = |errno| health.failed(&Failure { operation: "write", file: None, offset: None, errno, why: None });
+        let failed = |errno| health.failed(&Failure { operation: "write", file: None, offset: None, errno });
         [Errno::ROFS, Errno::ACCESS, Errno::STALE, Errno::CANCELED, Errno::DQUOT].into_iter().for_each(failed);
         assert_eq!(health.stats().errors, 0);
         failed(Errno::IO);

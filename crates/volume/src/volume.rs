@@ -89,8 +89,8 @@ impl Volume {
     /// Its medium failed something that a function, a copy or a traversal asked it for. What is not the medium's counts for nothing here.
     pub fn failed(&self, operation: &str, offset: Option<u64>, errno: Errno) {
         if !self.is_removed() {
-            let why = self.why(errno);
-            self.health.failed(&Failure { operation, file: None, offset, errno, why: why.as_deref() });
+            let failure = Failure { operation, file: None, offset, errno };
+            self.health.failed_because(&failure, || self.why(errno));
         }
     }
 

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diskside_io::Errno;
-use diskside_io::buffer::Buffer;
+use diskside_io::buffer::{Buffer, Part};
+use diskside_io::bytefile::{ByteFile as _, Direction};
 use diskside_io::readahead::ReadAt as _;
 use diskside_io::ring::{Op, Payload, Ring, RingConfig};
 use diskside_sys::lock::{Lock, try_lock};
-use diskside_volume::Volume;
-use diskside_volume::blocking::VolumeReader;
+use diskside_volume::blocking::{VolumeReader, flush, write_at, write_blocks};
 use diskside_volume::media::{FaultPlan, FaultyMedium, FileMedium, LossyMedium, MemoryMedium, OpenOptions};
 use diskside_volume::medium::{Access, Action, Medium};
+use diskside_volume::{Volume, VolumeFile};
 use rustix::fs::{FlockOperation, flock};
 
 const MIB: u64 = 1 << 20;
@@ -450,4 +451,30 @@ fn an_image_that_was_shortened_is_told_with_its_lengths() {
         "{why}"
     );
     assert_eq!((volume.health.stats().errors, volume.health.stats().waiting), (1, 0));
+}
+
+/// Failures that functions met were in no log and in no count of disks.
+#[test]
+fn what_a_disk_fails_for_functions_is_counted_once_each() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = FileMedium::open(&dir.path().join("image"), &options(Some(MIB))).unwrap();
+    let plan = FaultPlan { eio_ppm: 1_000_000, flush_eio_ppm: 1_000_000, ..FaultPlan::default() };
+    let volume = Volume::new("data", 1, [1; 16], 512, Arc::new(FaultyMedium::new(Arc::new(file), 512, plan)));
+    let (volume, mut errors) = (Arc::new(volume), 0);
+    let mut fails = |failed: bool| {
+        errors += 1;
+        assert!(failed);
+        assert_eq!((volume.health.stats().errors, volume.health.stats().waiting), (errors, 0));
+    };
+    // The block around the bytes is read before it is written.
+    fails(write_at(&volume, 100, b"bytes") == Err(Errno::IO));
+    fails(write_blocks(&volume, 0, Part::whole(Buffer::zeroed(512))).is_err());
+    let reader = VolumeReader { volume: Arc::clone(&volume) };
+    fails(reader.read_exact_at(0, &mut [0; 512]).is_err());
+    let kernel = VolumeFile::new(Arc::clone(&volume), Box::new(|_| Ok(None)));
+    kernel.ended(Direction::Read, 512, Err(Errno::IO), Duration::ZERO);
+    fails(true);
+    kernel.ended(Direction::Write, MIB, Err(Errno::NOSPC), Duration::ZERO);
+    assert_eq!(volume.health.stats().errors, 4, "there is no disk behind the end");
+    fails(flush(&volume) == Err(Errno::IO));
 }

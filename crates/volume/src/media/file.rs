@@ -16,8 +16,8 @@ use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
 use diskside_sys::lock::{Lock, try_lock};
 use rustix::fs::{
-    Advice, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fadvise, fallocate, fdatasync, flock, fstat,
-    open, openat, readlinkat,
+    Advice, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags, fadvise, fallocate,
+    fdatasync, flock, fstat, open, openat, readlinkat, statx,
 };
 use rustix::io::{ReadWriteFlags, preadv2, retry_on_intr};
 use rustix::process::geteuid;
@@ -150,7 +150,9 @@ impl Medium for FileMedium {
     }
 
     fn shortened(&self) -> Option<Shortened> {
-        let len_bytes = u64::try_from(fstat(&self.file).ok()?.st_size).ok()?;
+        // As this machine knows it: a file system elsewhere may hang, and with it a reactor.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let len_bytes = statx(&self.file, "", flags, StatxFlags::SIZE).ok()?.stx_size;
         let path = self.path.clone().filter(|_| len_bytes < self.properties.len_bytes)?;
         Some(Shortened { path, len_bytes })
     }
