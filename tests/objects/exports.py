@@ -57,7 +57,7 @@ class Logs:
 
 
 def nobody_serves(server):
-    """A server that root started took the URL for a directory that is closed to nobody, and served as root."""
+    """A server that root started took the URL for a directory that the account nobody cannot open, and served as root."""
     status = Path(f"/proc/{server.pid}/status").read_text()
     [users] = [line.split()[1:] for line in status.splitlines() if line.startswith("Uid:")]
     assert "0" not in users, f"a server of a store alone runs as root: {users}"

@@ -135,7 +135,7 @@ fn nobody_serves_what_anybody_can_read() {
     let (server, _, line) = serve(&export, None, &[]);
     assert!(runs_as(&server, 0));
     let expected = format!(
-        "confined: user root (there is no account diskside, and {} is closed to nobody), ",
+        "confined: user root (there is no account diskside, and account nobody cannot open {}), ",
         dir.path().display()
     );
     assert!(line.starts_with(&expected), "{line}");

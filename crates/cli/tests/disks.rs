@@ -4,12 +4,13 @@
 mod common;
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use common::{Process, diskside, good, numbers, output_of, said};
+use common::{Heard, Process, diskside, good, numbers, output_of, said};
 use diskside::host::{ConnectOptions, Volume};
 use diskside::io::buffer::Buffer;
 use diskside::io::request::{AsyncIo as _, Outcome, Request, block_on};
@@ -245,6 +246,7 @@ fn a_disk_that_hangs_below_a_volume_takes_a_few_threads_of_the_kernel_and_nothin
 struct Exports {
     process: Process,
     url: String,
+    log: Heard,
 }
 
 impl Exports {
@@ -252,14 +254,24 @@ impl Exports {
         fs::write(disk.at("calm/f"), numbers(1000)).expect("written");
         let export = |name: &str, at: &str| format!("{name}={},rw", disk.at(at).display());
         let exports = ["--export", &export("hung", "disk"), "--export", &export("calm", "calm"), "--user", "root"];
-        let (process, line) =
-            Process::start_until(&[&["serve", "--listen", "127.0.0.1:0"], &exports[..]].concat(), "/calm");
+        let (process, line, log) =
+            Process::start_heard(&[&["serve", "--listen", "127.0.0.1:0"], &exports[..]].concat(), "/calm");
         let url = line.split_whitespace().find(|word| word.starts_with("diskside://")).expect("a URL");
-        Self { process, url: url.rsplit_once('/').expect("an export").0.to_owned() }
+        Self { process, url: url.rsplit_once('/').expect("an export").0.to_owned(), log }
     }
 
     fn at(&self, path: &str) -> String {
         format!("{}/{path}", self.url)
+    }
+
+    /// The operations that the disk of an export has not answered, and the milliseconds that the oldest of them has waited.
+    fn waiting(&self, export: &str) -> (u64, u64) {
+        let top = common::json(&["top", &self.url]);
+        let entries = top["entries"].as_array().expect("a list");
+        let of = |entry: &&serde_json::Value| entry["kind"] == "export" && entry["name"] == export;
+        let entry = entries.iter().find(of).expect("it is served");
+        let number = |name: &str| entry[name].as_u64().expect("a number");
+        (number("waiting"), number("oldest_ms"))
     }
 
     /// Another host lists the other export, reads it, computes over it and writes there.
@@ -290,12 +302,16 @@ fn ended(child: Child) -> Output {
     soon(&command, move || child.wait_with_output().expect("it is ours"))
 }
 
+fn first_line(stderr: ChildStderr) -> String {
+    soon("a line", move || BufReader::new(stderr).lines().next().expect("it says something").expect("text"))
+}
+
 /// Threads that read files waited for the disk of one export; nobody looked whether those of another one were there.
 #[test]
 fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
     let Some(disk) = Disk::new() else { return };
     let bytes = numbers(1 << 17);
-    for name in ["f", "g"] {
+    for name in ["f", "g", "h"] {
         disk.put(name, &bytes);
     }
     let server = Exports::start(&disk);
@@ -305,12 +321,18 @@ fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
     // More than the export has threads.
     let reads: Vec<Child> = (0..12).map(|_| spawn(&["cat", &f])).collect();
     let runs: Vec<Child> = (0..4).map(|_| spawn(&["run", "stats64", &g, "--where", "device"])).collect();
+    let here = disk.at("disk/h").display().to_string();
+    let mut silent = [spawn(&["run", "wc", &g, "--where", "device"]), spawn(&["run", "wc", &here])];
     let writes = [spawn(&["cp", &calm, &made]), spawn(&["run", "wc", &g, "--out", &server.at("hung/out")])];
     for _ in 0..3 {
         server.is_calm();
     }
     // Ctrl-C ends a command that waits: the first one its function, the second one also a look for its file.
-    let mut interrupted = spawn(&["run", "stats64", &g, "--where", "device"]);
+    // It hears Ctrl-C also where the tests themselves run in the background of a shell, which has its children ignore it.
+    let mut interrupted = Command::new("env");
+    let hears = ["--default-signal=INT", env!("CARGO_BIN_EXE_diskside"), "run", "stats64", &g, "--where", "device"];
+    let mut interrupted =
+        interrupted.args(hears).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it runs");
     for _ in 0..30 {
         std::thread::sleep(Duration::from_millis(300));
         if interrupted.try_wait().expect("it is ours").is_some() {
@@ -325,6 +347,20 @@ fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
         let late = ended(spawn(&["run", "wc", &g, "--where", place, "--deadline-ms", "1000"]));
         assert!(!late.status.success() && said(&late).contains("deadline"), "{}", said(&late));
     }
+    // The operator of the server sees which disk it is, although the calls whose deadlines passed have left it.
+    let line = server.log.line(&["WARN", "the disk has not answered for"]);
+    assert!(line.contains("export=\"hung\"") && line.contains("waiting="), "{line}");
+    let ((waiting, oldest_ms), (calm, _)) = (server.waiting("hung"), server.waiting("calm"));
+    assert!(waiting >= 6 && oldest_ms >= 5000 && calm == 0, "{waiting} wait, {oldest_ms} ms; {calm}");
+    // Commands that waited for it were silent.
+    let told = silent.each_mut().map(|child| first_line(child.stderr.take().expect("piped")));
+    let begins = [
+        "diskside: waiting: the disk of export hung of diskside://",
+        "diskside: waiting: the disk of a file on this machine ",
+    ];
+    for (told, begin) in told.iter().zip(begins) {
+        assert!(told.starts_with(begin) && told.contains("has not answered for"), "{told}");
+    }
     // One that goes away is not waited for.
     let mut gone = spawn(&["cat", &g]);
     gone.kill().and_then(|()| gone.wait()).expect("it is ours");
@@ -338,10 +374,17 @@ fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
     for child in runs {
         assert_eq!(String::from_utf8_lossy(output_of(&ended(child))), sum);
     }
+    for child in silent {
+        output_of(&ended(child));
+    }
     for child in writes {
         output_of(&ended(child));
     }
     assert!(fs::read(disk.at("disk/made")).expect("written") == numbers(1000));
+    let line = server.log.line(&["the disk answers again"]);
+    assert!(line.contains("export=\"hung\""), "{line}");
+    common::until("nothing waits any more", || server.waiting("hung").0 == 0);
+    assert_eq!(server.log.lines(&["the disk"]).len(), 2, "{:?}", server.log.lines(&["the disk"]));
 
     // A server ends although its disk hangs: what waits there is given up.
     disk.forget("f");
@@ -384,6 +427,11 @@ fn a_disk_that_fails_below_an_export_fails_what_is_there_with_the_name_of_the_fi
         assert!(told.contains(BROKEN) && told.contains("hung/f"), "{command:?}: {told}");
     }
     assert!(!disk.at("calm/out").exists() && !disk.at("out").exists(), "nothing is half there");
+    // The log had nothing of files.
+    let line = server.log.line(&["WARN", "the disk failed an operation"]);
+    for part in ["export=\"hung\"", "file=\"hung/f\"", "operation=\"read\"", "offset=", "os error 5"] {
+        assert!(line.contains(part), "{line}");
+    }
     server.is_calm();
 }
 

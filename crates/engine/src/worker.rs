@@ -391,7 +391,13 @@ pub(crate) fn stopped_before(
     place: impl FnOnce() -> Place,
 ) -> Option<CallError> {
     let kind = over(call, until, Instant::now())?;
-    Some(trapped(call.function.main(), place(), trap_before(call.function.main(), kind), 0))
+    let place = place();
+    Some(match kind {
+        // It waits for bytes, and no instruction is next.
+        TrapKind::Deadline if place.range.is_empty() => CallError::Late { place },
+        TrapKind::Cancelled if place.range.is_empty() => CallError::Cancelled { place },
+        kind => trapped(call.function.main(), place, trap_before(call.function.main(), kind), 0),
+    })
 }
 
 /// The trap of a run that was stopped before its first instruction.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use diskside_sys::attributes::is_remote;
+use diskside_volume::health::{Below, Failure, Health};
 use diskside_volume::stats::AccessCounters;
 use rustix::io::Errno;
 
@@ -51,6 +52,8 @@ pub(crate) struct Export {
     pub(crate) operations: AccessCounters,
     /// What functions do with them.
     pub(crate) functions: Arc<AccessCounters>,
+    /// How the disk below it is, or its store.
+    pub(crate) health: Arc<Health>,
 }
 
 impl Export {
@@ -64,7 +67,8 @@ impl Export {
         }
         let url = spec.url();
         let threads_max = if url.is_some() { STORE_THREADS_MAX } else { THREADS_MAX };
-        let workers = Workers::start(&spec.name, credentials, threads_max);
+        let health = Arc::new(Health::new(Below::Export, &spec.name));
+        let workers = Workers::start(&spec.name, credentials, threads_max, &health);
         let workers = workers.map_err(|error| wrong(start_error(spec, &error)))?;
         let store = url.map(StoreTree::open).transpose().map_err(|error| wrong(error.to_string()))?;
         let root = match &store {
@@ -91,7 +95,13 @@ impl Export {
             ledger,
             operations,
             functions,
+            health,
         })
+    }
+
+    /// The disk, or the store, failed something that `file` was asked for.
+    pub(crate) fn failed(&self, operation: &str, file: &str, offset: Option<u64>, errno: Errno) {
+        self.health.failed(&Failure { operation, file: Some(file), offset, errno });
     }
 }
 

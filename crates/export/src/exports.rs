@@ -6,6 +6,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use diskside_rights::{Access, HostQuota, HostRights, Places, Rights};
+use diskside_volume::health::Health;
 use diskside_volume::stats::{AccessStats, AccessesByHost};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -155,6 +156,11 @@ impl Exports {
     pub fn stats(&self) -> Vec<(String, AccessStats, AccessStats)> {
         let stats = |export: &Arc<Export>| (export.name.clone(), export.operations.stats(), export.functions.stats());
         self.list().iter().map(stats).collect()
+    }
+
+    /// Calls `each` with how the disk below each is, in the order of the configuration.
+    pub fn each_disk(&self, mut each: impl FnMut(&Health)) {
+        self.list().iter().for_each(|export| each(&export.health));
     }
 
     /// Operations of hosts on files since the start.

@@ -15,6 +15,7 @@ use super::open_file::Start;
 use super::root::{LIST_BUFFER_LEN, open_beneath};
 use crate::reply::{FileError, FileReply};
 use crate::search::{Progress, Search};
+use crate::workers::goes_on;
 
 /// The page of a search behind `after`, in a directory.
 pub(super) fn find(
@@ -63,6 +64,7 @@ impl Tree for Beneath<'_> {
 
     fn list(&mut self, directory: &[u8], each: &mut dyn FnMut(&[u8], Kind)) -> Result<(), Errno> {
         *self.progress.at.borrow_mut() = directory.to_vec();
+        goes_on();
         let how = OFlags::RDONLY | OFlags::DIRECTORY;
         let dir = match open_beneath(self.dir, directory, how, Mode::empty()) {
             // Removed since its name was listed, or another file system that is mounted there.

@@ -6,10 +6,10 @@
 
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diskside_io::buffer::Buffer;
-use diskside_io::bytefile::{Access, Begun, ByteFile, Direction, LocalBytes, version_of};
+use diskside_io::bytefile::{Access, Begun, ByteFile, Direction, Hold, LocalBytes, version_of};
 use diskside_io::request::{Outcome, Promise, Status, promise};
 use diskside_wire::file::{FileHandle, FileOp};
 use rustix::fs::FileType;
@@ -79,6 +79,19 @@ impl KernelFile {
     }
 }
 
+impl KernelFile {
+    /// Has the disk be asked for what the kernel's ring is to do. The export's threads count what they do themselves.
+    fn asked(&self, begun: Begun) -> Begun {
+        match begun {
+            Begun::Ring { op, after, hold, direct } => {
+                let hold: Hold = Some(Box::new((hold, self.file.export.health.ask(Instant::now()))));
+                Begun::Ring { op, after, hold, direct }
+            }
+            other => other,
+        }
+    }
+}
+
 impl Writing {
     /// Makes room for a write.
     fn grow(&self, access: &Access) -> Result<(), Errno> {
@@ -118,7 +131,7 @@ impl ByteFile for KernelFile {
             {
                 return Begun::at_once(Err(errno), access.buffer);
             }
-            return self.bytes.begin(access);
+            return self.asked(self.bytes.begin(access));
         }
         let (promise, future) = promise();
         let (bytes, writing) = (Arc::clone(&self.bytes), self.writing.clone());
@@ -142,10 +155,15 @@ impl ByteFile for KernelFile {
         self.check(Direction::Write)?;
         let file = Arc::clone(&self.file);
         let synced = self.file.export.workers.run(move || sync(&file, true));
-        synced.ok_or(Errno::IO)?.map_err(|error| error.errno)
+        let synced = synced.ok_or(Errno::IO)?.map_err(|error| error.errno);
+        synced.inspect_err(|errno| self.file.export.failed("sync", &self.file.name, None, *errno))
     }
 
-    fn ended(&self, direction: Direction, result: Result<u64, Errno>, took: Duration) {
+    fn ended(&self, direction: Direction, offset: u64, result: Result<u64, Errno>, took: Duration) {
+        if let Err(errno) = result {
+            let operation = if direction == Direction::Read { "read" } else { "write" };
+            self.file.export.failed(operation, &self.file.name, Some(offset), errno);
+        }
         self.file.export.functions.ended(direction, result, took);
     }
 }

@@ -13,8 +13,10 @@ use std::time::Instant;
 
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
+use diskside_io::unanswered::Asked;
 use diskside_rights::Access;
 use diskside_sys::cache::residency;
+use diskside_volume::health::is_of_disk;
 use diskside_wire::file::{FileOp, FileRequest};
 use rustix::fs::{FileType, Statx};
 use rustix::io::Errno;
@@ -42,6 +44,8 @@ pub struct PlainRead {
     buffer: Option<Buffer>,
     done: usize,
     ended: Option<Result<(), Errno>>,
+    /// What the disk is asked for now.
+    asked: Option<Asked>,
 }
 
 /// An open file that a reactor uses. If nobody else does any more, a thread of the export closes it: the blocks of a file without a
@@ -78,7 +82,8 @@ impl FileSession {
         // A ring takes the largest number for the file's own position.
         let is_position = offset.checked_add(len as u64).is_some_and(|end| i64::try_from(end).is_ok());
         let (session, began) = (self.clone(), Instant::now());
-        let read = PlainRead { session, file, offset, len, before, began, buffer: None, done: 0, ended: None };
+        let read =
+            PlainRead { session, file, offset, len, before, began, buffer: None, done: 0, ended: None, asked: None };
         (is_regular && is_position && len < LONG_LEN_MIN).then_some(Ok(read))
     }
 }
@@ -104,6 +109,7 @@ impl PlainRead {
         if self.buffer.is_none() {
             self.began = Instant::now();
         }
+        self.asked = Some(self.file.export.health.ask(Instant::now()));
         let buffer = self.buffer.take().unwrap_or_else(|| Buffer::from(vec![0; self.len]));
         let offset = self.offset + self.done as u64;
         Op::Read { file: Arc::clone(&self.file.fd), offset, buffer, range: self.done..self.len }
@@ -112,6 +118,7 @@ impl PlainRead {
     /// Takes the result of that operation, and the buffer that it came with; of another operation there is none, and the read is given
     /// up. False: there is another one.
     pub fn completed(&mut self, result: Result<u32, Errno>, buffer: Option<Buffer>) -> bool {
+        self.asked = None;
         let Some(buffer) = buffer else { return true };
         self.buffer = Some(buffer);
         self.file.readers.took(self.began.elapsed());
@@ -172,7 +179,13 @@ impl PlainRead {
         let read = read.and_then(|bytes| Ok((status_now(self.file.fd.as_fd()).ok_or(Errno::IO)?, bytes)));
         let done = match read {
             Ok((after, bytes)) => Ok(read_bytes(&self.before, &after, bytes)),
-            Err(errno) => Err(read_failed(&self.file, self.offset, errno)),
+            Err(errno) => {
+                if is_of_disk(errno) {
+                    let (operation, file) = (FileOp::Read.to_string(), &self.file);
+                    file.export.failed(&operation, &file.name, Some(self.offset), errno);
+                }
+                Err(read_failed(&self.file, self.offset, errno))
+            }
         };
         let bytes = done.as_ref().ok().map(|reply| reply.result.len() as u64);
         self.session.count_read(&self.file.export, self.began.elapsed(), bytes);

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diskside_io::buffer::{ALIGNMENT_BYTES, Part};
 use diskside_io::ownring::{self, Moved};
@@ -83,7 +83,7 @@ impl Reading {
         if let Some((direct, whole)) = direct {
             let range = range.start..range.start + whole;
             let read = Op::Read { file: Arc::clone(direct), offset, buffer, range };
-            let moved = ownring::moved(read, is_remote).await;
+            let moved = ownring::moved_of(Some(file.export.health.ask(Instant::now())), read, is_remote).await;
             if !matches!(moved.result, Err(Errno::INVAL | Errno::OPNOTSUPP)) {
                 return moved;
             }
@@ -91,11 +91,12 @@ impl Reading {
             readers.refused.store(true, Ordering::Relaxed);
             buffer = moved.buffer;
         }
+        let asked = Some(file.export.health.ask(Instant::now()));
         let fd = readers.buffered(file);
         let next = offset.saturating_add(len);
         begin_reading(fd.as_fd(), next, self.end.saturating_sub(next).min(len));
         // The kernel's threads copy what comes to the page cache, some pieces at a time: this one would copy all of them.
-        ownring::moved(Op::Read { file: Arc::clone(fd), offset, buffer, range }, true).await
+        ownring::moved_of(asked, Op::Read { file: Arc::clone(fd), offset, buffer, range }, true).await
     }
 
     /// Whether it passes the page cache by.

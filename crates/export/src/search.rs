@@ -13,6 +13,7 @@ use diskside_wire::file::{FileAttributes, FileFlags, FileKind, FileOp, FoundFile
 use rustix::io::Errno;
 
 use crate::reply::{FileError, FileReply};
+use crate::workers::goes_on;
 
 /// Names that one command looks at before it leaves the next directory to another.
 const NAMES_MAX: usize = 200_000;
@@ -109,7 +110,11 @@ impl Progress {
         }
         let looked_at = self.looked_at.get() + 1;
         self.looked_at.set(looked_at);
-        let too_long = looked_at.is_multiple_of(CHECKED_EVERY) && began.elapsed() > TIME_MAX;
+        if !looked_at.is_multiple_of(CHECKED_EVERY) {
+            return Ok(());
+        }
+        goes_on();
+        let too_long = began.elapsed() > TIME_MAX;
         if too_long { Err(Errno::TIMEDOUT) } else { Ok(()) }
     }
 }

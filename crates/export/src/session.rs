@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use diskside_rights::{Access, HostQuota, HostRights, NoPlace};
 use diskside_sbpf::machine::CancelToken;
-use diskside_wire::file::{self, FileHandle, FileOp, FileRequest, MalformedRequest};
+use diskside_wire::file::{self, FileFlags, FileHandle, FileOp, FileRequest, MalformedRequest};
 use rustix::io::Errno;
 use slab::Slab;
 
@@ -22,6 +22,7 @@ use crate::objects::OpenObject;
 use crate::reply::{FileError, FileReply};
 use crate::used::UsedExport;
 use crate::workers::Whose;
+use diskside_volume::health::is_of_disk;
 use diskside_volume::stats::AccessCounters;
 
 /// Handles that one session may have open.
@@ -146,6 +147,9 @@ impl FileSession {
                         counters.took(took);
                         count(counters, &request, &done);
                     }
+                    if let Err(error) = &done.returned {
+                        session.tell_of_failure(&counted, &request, error);
+                    }
                     counted.count_if_due();
                     done
                 }
@@ -162,6 +166,26 @@ impl FileSession {
             counters.took(took);
             counters.read(bytes);
         }
+    }
+
+    /// Has a failure of the disk in the log.
+    fn tell_of_failure(&self, export: &Export, request: &FileRequest<'_>, error: &FileError) {
+        use FileRequest as R;
+        // A search that takes too long is not the disk's.
+        if !is_of_disk(error.errno) || matches!(request, R::Find { .. }) && error.errno == Errno::TIMEDOUT {
+            return;
+        }
+        let (handle, path) = subject(request);
+        let offset = match request {
+            R::Read { offset, .. } => Some(*offset),
+            R::Write { offset, flags, .. } if !flags.contains(FileFlags::APPEND) => Some(*offset),
+            _ => None,
+        };
+        let opened = handle.and_then(|handle| self.find(request.op(), handle).ok());
+        let parts = opened.iter().map(|opened| opened.name().to_owned());
+        let parts = parts.chain((!path.is_empty()).then(|| path.escape_ascii().to_string()));
+        let name = parts.collect::<Vec<_>>().join("/");
+        export.failed(&request.op().to_string(), &name, offset, error.errno);
     }
 
     /// The export of a handle, to be used so. `None`: the handle is none, or not any more.
@@ -181,25 +205,10 @@ impl FileSession {
 
     /// The export that a request is about; `None` for the list of exports.
     fn export_of(&self, request: &FileRequest<'_>) -> Result<Option<Arc<Export>>, FileError> {
-        use FileRequest as R;
-        let (dir, path): (_, &[u8]) = match *request {
-            R::ListExports { .. } => return Ok(None),
-            R::Lookup { dir, path, .. }
-            | R::Create { dir, path, .. }
-            | R::Unlink { dir, path }
-            | R::MakeDirectory { dir, path, .. }
-            | R::RemoveDirectory { dir, path }
-            | R::Rename { dir, from: path, .. }
-            | R::Stat { base: dir, path, .. }
-            | R::List { base: dir, path, .. }
-            | R::Find { dir, pattern: path, .. } => (dir, path),
-            R::Read { file, .. }
-            | R::Write { file, .. }
-            | R::Truncate { file, .. }
-            | R::Sync { file, .. }
-            | R::Publish { file }
-            | R::Close { file } => (Some(file), b""),
-        };
+        if let FileRequest::ListExports { .. } = request {
+            return Ok(None);
+        }
+        let (dir, path) = subject(request);
         self.beginning(request.op(), dir, path).map(|begins| Some(begins.export))
     }
 
@@ -383,6 +392,29 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let table = self.table.get_mut().unwrap_or_else(PoisonError::into_inner);
         self.exports.handles.give_back(self.quota.open_files(), table.open.len() as u64);
+    }
+}
+
+/// The handle and the path that a request is about.
+fn subject<'a>(request: &FileRequest<'a>) -> (Option<FileHandle>, &'a [u8]) {
+    use FileRequest as R;
+    match *request {
+        R::ListExports { .. } => (None, b""),
+        R::Lookup { dir, path, .. }
+        | R::Create { dir, path, .. }
+        | R::Unlink { dir, path }
+        | R::MakeDirectory { dir, path, .. }
+        | R::RemoveDirectory { dir, path }
+        | R::Rename { dir, from: path, .. }
+        | R::Stat { base: dir, path, .. }
+        | R::List { base: dir, path, .. }
+        | R::Find { dir, pattern: path, .. } => (dir, path),
+        R::Read { file, .. }
+        | R::Write { file, .. }
+        | R::Truncate { file, .. }
+        | R::Sync { file, .. }
+        | R::Publish { file }
+        | R::Close { file } => (Some(file), b""),
     }
 }
 

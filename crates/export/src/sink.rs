@@ -71,7 +71,7 @@ impl FileSession {
             }
             SinkMode::Replace => {
                 let old = Arc::clone(&file);
-                let (new, replacement) = on_worker(&file, move || Replacement::begin(old))?;
+                let (new, replacement) = on_worker(&file, "create", move || Replacement::begin(old))?;
                 (Arc::new(new), Way::Replace(Arc::new(replacement)), Position::At(0))
             }
         };
@@ -163,10 +163,10 @@ impl FileSink {
         }
         let file = Arc::clone(&self.file);
         let synced = match &self.way {
-            Way::InPlace | Way::Append(_) => on_worker(&self.file, move || sync(&file, true)),
+            Way::InPlace | Way::Append(_) => on_worker(&self.file, "sync", move || sync(&file, true)),
             Way::Replace(replacement) => {
                 let replacement = Arc::clone(replacement);
-                on_worker(&self.file, move || sync(&file, false).and_then(|()| replacement.check()))
+                on_worker(&self.file, "sync", move || sync(&file, false).and_then(|()| replacement.check()))
             }
         };
         if synced.is_err() {
@@ -184,7 +184,7 @@ impl FileSink {
         self.finished = true;
         if let Way::Replace(replacement) = &self.way {
             let (replacement, new) = (Arc::clone(replacement), Arc::clone(&self.file));
-            let handle_file = on_worker(&self.file, move || replacement.publish(&new))?;
+            let handle_file = on_worker(&self.file, "publish", move || replacement.publish(&new))?;
             self.session.replace(self.handle, handle_file);
         }
         self.durable = self.written_bytes();
@@ -210,14 +210,14 @@ impl FileSink {
         self.written = Some(written);
         let file = Arc::clone(&self.file);
         let undone = match &self.way {
-            Way::InPlace => on_worker(&self.file, move || sync(&file, true).map(|()| written)),
+            Way::InPlace => on_worker(&self.file, "sync", move || sync(&file, true).map(|()| written)),
             Way::Append(start) => {
                 let start = *start;
-                on_worker(&self.file, move || take_back(&file, start, written))
+                on_worker(&self.file, "truncate", move || take_back(&file, start, written))
             }
             Way::Replace(replacement) => {
                 let replacement = Arc::clone(replacement);
-                on_worker(&self.file, move || {
+                on_worker(&self.file, "unlink", move || {
                     replacement.discard();
                     Ok(0)
                 })
@@ -272,11 +272,13 @@ fn take_back(file: &OpenFile, start: u64, written: u64) -> Result<u64, FileError
     Ok(0)
 }
 
-/// Runs `job` as the export's user.
+/// Runs `job` as the export's user, and tells of a disk that fails the operation.
 fn on_worker<T: Send + 'static>(
     file: &OpenFile,
+    operation: &str,
     job: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {
     let failed = || FileError::because(Errno::IO, format!("{}: the target failed; see its log", file.name));
-    file.export.workers.run(job).ok_or_else(failed)?
+    let done = file.export.workers.run(job).ok_or_else(failed)?;
+    done.inspect_err(|error| file.export.failed(operation, &file.name, None, error.errno))
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use diskside_io::buffer::{Buffer, Part};
 use diskside_io::readahead::{self, ReadAt, ReadAtError};
@@ -144,6 +145,15 @@ impl FileSource {
         copied.map(Some).map_err(|errno| FileError::new(errno, self.name()))
     }
 
+    /// The process that reads it by its [`descriptor`](Self::descriptor) was told this by the disk.
+    pub fn failed(&self, errno: Errno) {
+        let export = match &self.of {
+            Of::File { file, .. } => &file.export,
+            Of::Object(object) => &object.export,
+        };
+        export.failed("read", self.name(), None, errno);
+    }
+
     /// The same, to read that range of it from its start to its end.
     pub fn reading(mut self, range: &Range<u64>) -> Self {
         if let Of::File { file, reading } = &mut self.of {
@@ -184,7 +194,10 @@ impl FileSource {
                 Ok(0) => return Err(ReadAtError::Changed(FileError::changed(self.name()).message)),
                 Ok(count) => at += count as usize,
                 Err(Errno::INTR) => {}
-                Err(errno) => return Err(ReadAtError::Io(errno.into())),
+                Err(errno) => {
+                    file.export.failed("read", &file.name, Some(from), errno);
+                    return Err(ReadAtError::Io(errno.into()));
+                }
             }
         }
         Ok(buffer)
@@ -227,9 +240,13 @@ impl ReadAt for FileSource {
         match &self.of {
             Of::File { file, reading } => Box::pin(self.fill((file, reading), offset, into)),
             Of::Object(object) => Box::pin(async move {
+                let _asked = object.export.health.ask(Instant::now());
                 object.fill(offset, into).await.map_err(|error| match error.changed {
                     true => ReadAtError::Changed(error.message),
-                    false => ReadAtError::Io(io::Error::other(error.message)),
+                    false => {
+                        object.export.failed("read", &object.name, Some(offset), error.errno);
+                        ReadAtError::Io(io::Error::other(error.message))
+                    }
                 })
             }),
         }

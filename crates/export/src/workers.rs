@@ -1,12 +1,17 @@
-//! The threads of an export: they have its user and group, and may wait for a disk.
+//! The threads of an export: they have its user and group, and may wait for a disk. Each job that runs is something that the disk is
+//! asked for, until it ends or [`goes_on`].
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use diskside_io::unanswered::Asked;
+use diskside_volume::health::Health;
 
 use super::credentials::Credentials;
 use super::turns::Turns;
@@ -19,6 +24,17 @@ pub(super) const STORE_THREADS_MAX: usize = 64;
 thread_local! {
     /// The address of the queue that this thread serves.
     static WORKS_FOR: Cell<usize> = const { Cell::new(0) };
+    /// What its job has asked the disk for.
+    static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
+}
+
+/// The job of this thread takes its time, and that is not the disk's: it has answered so far.
+pub(super) fn goes_on() {
+    ASKED.with_borrow(|asked| {
+        if let Some(asked) = asked {
+            asked.goes_on(Instant::now());
+        }
+    });
 }
 
 /// A job, and the file whose disk it may wait for.
@@ -39,6 +55,7 @@ struct Queue {
     running_max: usize,
     /// Jobs of one file at a time: one that hangs leaves threads to the others.
     of_file_max: usize,
+    health: Arc<Health>,
 }
 
 #[derive(Default)]
@@ -62,10 +79,16 @@ pub(super) enum Whose {
 
 impl Workers {
     /// Starts the first thread, and so learns whether the credentials can be taken on.
-    pub(super) fn start(name: &str, credentials: Credentials, threads_max: usize) -> io::Result<Self> {
+    pub(super) fn start(
+        name: &str,
+        credentials: Credentials,
+        threads_max: usize,
+        health: &Arc<Health>,
+    ) -> io::Result<Self> {
         let running_max = threads_max.saturating_sub(threads_max / 4).max(1);
-        let of_file_max = threads_max.div_ceil(2);
-        let queue = Arc::new(Queue { state: Mutex::default(), changed: Condvar::new(), running_max, of_file_max });
+        let (of_file_max, health) = (threads_max.div_ceil(2), Arc::clone(health));
+        let queue = Queue { state: Mutex::default(), changed: Condvar::new(), running_max, of_file_max, health };
+        let queue = Arc::new(queue);
         let workers = Self { queue, name: name.to_owned(), credentials, threads_max };
         workers.queue.lock().threads += 1;
         let started = workers.spawn()?;
@@ -148,8 +171,10 @@ impl Queue {
         loop {
             if let Some((whose, (file, job))) = self.next(&mut state) {
                 drop(state);
+                ASKED.set(Some(self.health.ask(Instant::now())));
                 // A job that panics answers through its reply's guard; the thread serves the others.
                 let _ = catch_unwind(AssertUnwindSafe(job));
+                ASKED.set(None);
                 state = self.lock();
                 state.ended(whose, file);
             } else if state.ended {

@@ -39,9 +39,9 @@ pub trait ByteFile: fmt::Debug + Send + Sync {
     /// Makes durable what was written. Waits.
     fn sync(&self) -> Result<(), Errno>;
 
-    /// Hears of an access that has ended, to count it.
-    fn ended(&self, direction: Direction, result: Result<u64, Errno>, took: Duration) {
-        let _ = (direction, result, took);
+    /// Hears of an access from this byte on that has ended, to count it.
+    fn ended(&self, direction: Direction, offset: u64, result: Result<u64, Errno>, took: Duration) {
+        let _ = (direction, offset, result, took);
     }
 }
 

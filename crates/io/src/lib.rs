@@ -10,6 +10,7 @@
 //! | [`ownring`] | accesses as futures, for one thread that waits for them on a ring of its own | engines, copies, scans |
 //! | [`readahead`] | the chunks of a file, in order, while the next are being read | engines |
 //! | [`stream`] | pipes, sockets and other descriptors without positions | engines |
+//! | [`unanswered`] | how many operations a disk has not answered, and since when | servers |
 //! | [`socket`] | TCP sockets set up for one request per segment | reactors, connections |
 //!
 //! The whole public interface is safe: what an operation reads or writes is moved into the ring and
@@ -25,5 +26,6 @@ pub mod ring;
 mod slab;
 pub mod socket;
 pub mod stream;
+pub mod unanswered;
 
 pub use rustix::io::Errno;

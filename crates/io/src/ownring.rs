@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use crate::buffer::Buffer;
 use crate::bytefile::{Begun, Hold};
 use crate::ring::{self, Op, OpId, Payload, Ring, RingConfig};
+use crate::unanswered::Asked;
 
 /// How often a thread that sleeps looks whether it is still wanted.
 pub(crate) const LOOK: Duration = Duration::from_millis(20);
@@ -34,6 +35,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 const LATE_MAX: usize = 64;
 /// The same of one thread, whose ring is to have room for what it is asked for next.
 const LATE_OF_THREAD_MAX: usize = 16;
+/// How often a thread that ends looks whether the disk has answered, so that others hear that it has not.
+const LATE_LOOK: Duration = Duration::from_secs(1);
 /// Entries of a ring. More operations wait in it.
 const ENTRIES: u32 = 16;
 
@@ -88,13 +91,18 @@ pub(crate) fn may_leave() -> bool {
     LATE.load(Ordering::Relaxed) < LATE_MAX && OWN.with(|own| own.late.get()) < LATE_OF_THREAD_MAX
 }
 
+/// Whether this thread's ring has operations that nobody waits for: what they are asked of is to hear when they are over.
+pub fn has_late() -> bool {
+    OWN.with(|own| own.late.get() > 0)
+}
+
 /// Wakes this thread while it runs futures, or is parked.
 pub(crate) fn waker() -> std::task::Waker {
     OWN.with(|own| Arc::clone(&own.sleeper).into())
 }
 
 /// Hands everything to the kernel that was begun, and takes what has ended, without sleeping.
-pub(crate) fn look() {
+pub fn look() {
     OWN.with(|own| own.turn(Some(Duration::ZERO)));
 }
 
@@ -110,7 +118,7 @@ pub fn land_at_end() {
 pub(crate) fn land() {
     OWN.with(|own| {
         while own.ring.borrow().as_ref().is_some_and(|ring| ring.in_flight() > 0) {
-            own.turn(None);
+            own.turn(Some(LATE_LOOK));
         }
     });
 }
@@ -129,7 +137,15 @@ pub struct Moved {
 /// # Panics
 /// If the operation is another one, without a buffer.
 pub async fn moved(op: Op, by_worker: bool) -> Moved {
-    let mut moving = match OWN.with(|own| own.begin(op, by_worker)) {
+    moved_of(None, op, by_worker).await
+}
+
+/// The same of a disk that may be watched: it has answered when the operation is over, also if nobody waits for that any more.
+///
+/// # Panics
+/// As [`moved`].
+pub async fn moved_of(asked: Option<Asked>, op: Op, by_worker: bool) -> Moved {
+    let mut moving = match OWN.with(|own| own.begin(op, by_worker, asked)) {
         Ok(moving) => moving,
         Err((errno, op)) => return Moved { result: Err(errno), buffer: buffer_of(op) },
     };
@@ -152,15 +168,15 @@ pub async fn sleep(time: Duration) {
     .await;
 }
 
-/// Waits until the access has ended that was begun, and gives what keeps others away from its bytes.
+/// Waits until the access has ended that was begun, of a disk that may be watched, and gives what keeps others away from its bytes.
 ///
 /// # Panics
 /// If somebody else had the bytes: that is for the caller to try again.
-pub async fn ended(begun: Begun, by_worker: bool) -> (Moved, Hold) {
+pub async fn ended(begun: Begun, by_worker: bool, asked: Option<Asked>) -> (Moved, Hold) {
     match begun {
         Begun::Ring { op, after, hold, .. } => {
             sleep(after).await;
-            (moved(op, by_worker).await, hold)
+            (moved_of(asked, op, by_worker).await, hold)
         }
         Begun::Elsewhere { future, buffer, hold } => {
             let outcome = future.await;
@@ -181,21 +197,30 @@ pub async fn ended(begun: Begun, by_worker: bool) -> (Moved, Hold) {
 /// A thread's ring, and what it waits for.
 struct Own {
     ring: RefCell<Option<Ring>>,
-    /// Operations that a future waits for, by their tokens; with how they ended.
-    waits: RefCell<BTreeMap<u64, Option<Moved>>>,
+    /// Operations that a future waits for, by their tokens.
+    waits: RefCell<BTreeMap<u64, Wait>>,
     begun: Cell<u64>,
     /// Operations that nobody waits for any more: this thread's part of [`LATE`].
     late: Cell<usize>,
+    /// What was asked with them, by their tokens.
+    late_asked: RefCell<BTreeMap<u64, Asked>>,
     /// When a future that was polled wants to be polled again.
     alarm: Cell<Option<Instant>>,
     sleeper: Arc<Sleeper>,
 }
 
+/// What a future waits for.
+enum Wait {
+    /// An operation in flight, and the disk that is asked for it, if that is watched.
+    Moving(Option<Asked>),
+    Moved(Moved),
+}
+
 impl Own {
     fn new() -> Self {
         let sleeper = Sleeper { thread: std::thread::current(), woken: AtomicBool::new(false), ring: OnceLock::new() };
-        let (ring, waits, begun, late, alarm) = Default::default();
-        Self { ring, waits, begun, late, alarm, sleeper: Arc::new(sleeper) }
+        let (ring, waits, begun, late, late_asked, alarm) = Default::default();
+        Self { ring, waits, begun, late, late_asked, alarm, sleeper: Arc::new(sleeper) }
     }
 
     fn make_ring(&self) -> io::Result<()> {
@@ -208,14 +233,14 @@ impl Own {
         Ok(())
     }
 
-    fn begin(&self, op: Op, by_worker: bool) -> Result<Moving, (Errno, Op)> {
+    fn begin(&self, op: Op, by_worker: bool, asked: Option<Asked>) -> Result<Moving, (Errno, Op)> {
         if let Err(error) = self.make_ring() {
             return Err((Errno::from_io_error(&error).unwrap_or(Errno::IO), op));
         }
         let mut ring = self.ring.borrow_mut();
         let ring = ring.as_mut().expect("it was made before");
         let token = self.begun.replace(self.begun.get() + 1);
-        self.waits.borrow_mut().insert(token, None);
+        self.waits.borrow_mut().insert(token, Wait::Moving(asked));
         let id = if by_worker { ring.push_to_worker(token, op) } else { ring.push(token, op) };
         Ok(Moving { token, id })
     }
@@ -243,9 +268,16 @@ impl Own {
         while let Some(done) = ring.next_completion() {
             let buffer = if let Payload::Buffer(buffer) = done.payload { buffer } else { Buffer::zeroed(0) };
             match waits.get_mut(&done.token) {
-                Some(wait) => *wait = Some(Moved { result: done.result.map(u64::from), buffer }),
-                None => self.count_late(-1),
+                Some(wait) => *wait = Wait::Moved(Moved { result: done.result.map(u64::from), buffer }),
+                None => {
+                    self.late_asked.borrow_mut().remove(&done.token);
+                    self.count_late(-1);
+                }
             }
+        }
+        if self.late.get() > 0 {
+            let now = Instant::now();
+            self.late_asked.borrow().values().for_each(|asked| asked.is_left(now));
         }
     }
 }
@@ -277,8 +309,10 @@ impl Moving {
         let mut moved = None;
         OWN.with(|own| {
             let mut waits = own.waits.borrow_mut();
-            if waits.get(&self.token).is_some_and(Option::is_some) {
-                moved = waits.remove(&self.token).flatten();
+            if matches!(waits.get(&self.token), Some(Wait::Moved(_)))
+                && let Some(Wait::Moved(ended)) = waits.remove(&self.token)
+            {
+                moved = Some(ended);
             }
         });
         moved.map_or(Poll::Pending, Poll::Ready)
@@ -289,9 +323,15 @@ impl Drop for Moving {
     fn drop(&mut self) {
         // At the end of a thread the ring may be gone before.
         let _ = OWN.try_with(|own| {
-            let is_late = matches!(own.waits.borrow_mut().remove(&self.token), Some(None));
-            if is_late && let Some(ring) = &mut *own.ring.borrow_mut() {
+            let wait = own.waits.borrow_mut().remove(&self.token);
+            if let Some(Wait::Moving(asked)) = wait
+                && let Some(ring) = &mut *own.ring.borrow_mut()
+            {
                 own.count_late(1);
+                if let Some(asked) = asked {
+                    asked.is_left(Instant::now());
+                    own.late_asked.borrow_mut().insert(self.token, asked);
+                }
                 ring.cancel(self.id);
             }
         });

@@ -21,6 +21,12 @@ enum State<T> {
     Used(T),
 }
 
+impl<T> Default for Slab<T> {
+    fn default() -> Self {
+        Self::with_capacity(0)
+    }
+}
+
 impl<T> Slab<T> {
     /// A slab that grows only when it holds more than `capacity` values.
     pub(crate) fn with_capacity(capacity: usize) -> Self {
@@ -76,6 +82,14 @@ impl<T> Slab<T> {
         self.free = None;
         self.len = 0;
         self.slots.drain(..).filter_map(|slot| match slot.state {
+            State::Used(value) => Some(value),
+            State::Free { .. } => None,
+        })
+    }
+
+    /// All values, in no order.
+    pub(crate) fn values(&self) -> impl Iterator<Item = &T> {
+        self.slots.iter().filter_map(|slot| match &slot.state {
             State::Used(value) => Some(value),
             State::Free { .. } => None,
         })

@@ -34,6 +34,7 @@ impl Lines {
         if let Some(seen) = seen {
             lines.totals(&seen.page);
             lines.entries(&seen.entries);
+            lines.disks(&seen.disks());
             if let Some(inside) = &seen.inside {
                 lines.inside(inside, &seen.entries);
             }

@@ -86,6 +86,12 @@ fn content(page: &mut String, seen: &Seen, history: &History) {
             is_place.then(|| [vec![entry_name(entry), kind_name(entry.kind).to_owned()], counted(entry)].concat())
         },
     );
+    let disks = seen.disks().into_iter().map(|disk| {
+        let errors = disk.errors.map_or_else(String::new, |errors| errors.to_string());
+        let waits = if disk.waiting == 0 { String::new() } else { time(disk.oldest_ms * 1000) };
+        vec![disk.name, disk.kind.to_owned(), disk.waiting.to_string(), waits, errors]
+    });
+    table(page, "Disks", &["name", "of", "operations that wait", "the oldest since", "failed"], disks);
     quota_tables(page, &seen.entries);
     let most = |most: Option<u64>, shown: fn(u64) -> String| most.map_or_else(String::new, shown);
     let rows: Vec<Vec<String>> = held(&seen.entries)

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use diskside_compute::Failure;
 use diskside_server::Handle;
 use diskside_server::stats::Stats;
+use diskside_volume::health::{Below, HealthStats};
 use diskside_volume::stats::{AccessStats, LatencyStats};
 use diskside_wire::function::{StatisticsEntry, StatisticsPage, quota_limit, statistics_kind};
 
@@ -105,6 +106,49 @@ pub fn counters(entries: &[StatisticsEntry]) -> impl Iterator<Item = &Statistics
 pub fn entry_name(entry: &StatisticsEntry) -> String {
     let is_rest = entry.kind == statistics_kind::FUNCTION && entry.id.get() == 0;
     if is_rest { "(others)".to_owned() } else { entry.name() }
+}
+
+/// A disk below a volume or an export.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// `volume` or `export`.
+    pub kind: &'static str,
+    /// The name of that.
+    pub name: String,
+    /// Operations that it has not answered.
+    pub waiting: u64,
+    /// Milliseconds that the oldest of them has waited.
+    pub oldest_ms: u64,
+    /// Operations that it failed; `None`: the server does not tell.
+    pub errors: Option<u64>,
+}
+
+impl Seen {
+    /// The disks below volumes and exports.
+    pub fn disks(&self) -> Vec<Disk> {
+        if let Some(inside) = &self.inside {
+            return inside.stats.disks.iter().map(Disk::of).collect();
+        }
+        let of_entry = |entry: &StatisticsEntry| Disk {
+            kind: kind_name(entry.kind),
+            name: entry.name(),
+            waiting: entry.waiting.get().into(),
+            oldest_ms: entry.oldest_ms.get().into(),
+            errors: None,
+        };
+        let is_place = |kind| [statistics_kind::VOLUME, statistics_kind::EXPORT].contains(&kind);
+        self.entries.iter().filter(|entry| is_place(entry.kind)).map(of_entry).collect()
+    }
+}
+
+impl Disk {
+    fn of(HealthStats { below, name, waiting, oldest_ms, errors }: &HealthStats) -> Self {
+        let kind = match below {
+            Below::Volume => kind_name(statistics_kind::VOLUME),
+            Below::Export => kind_name(statistics_kind::EXPORT),
+        };
+        Self { kind, name: name.clone(), waiting: *waiting, oldest_ms: *oldest_ms, errors: Some(*errors) }
+    }
 }
 
 /// What a host holds in an export.

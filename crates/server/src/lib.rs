@@ -66,6 +66,7 @@ mod channel;
 pub mod config;
 pub mod confine;
 mod descriptors;
+mod disks;
 mod half_open;
 mod keyring;
 pub mod link;

@@ -25,6 +25,7 @@ use diskside_compute::{Answer, Compute, Name, Reactors};
 use diskside_export::Exports;
 use diskside_rights::{QuotaTable, RightsTable};
 use diskside_volume::VolumeTable;
+use diskside_volume::health::Health;
 use diskside_volume::stats::Registry;
 
 /// What all reactors share.
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) mailboxes: Arc<Mailboxes>,
     /// With what the process closed itself to the files of others, if it did.
     pub(crate) confined_to: OnceLock<ServeConfig>,
+    /// The reactors have ended, and the media are closed.
+    pub(crate) ended: AtomicBool,
 }
 
 impl Shared {
@@ -129,6 +132,20 @@ impl Shared {
             *crowded = Some(now);
         }
         crowded.is_some_and(|at| now.saturating_duration_since(at) < CROWDED_LATELY)
+    }
+
+    /// Whether nothing is served any more.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Relaxed)
+    }
+
+    /// The answers of all disks below volumes and exports to a question.
+    pub(crate) fn disks<T>(&self, ask: impl Fn(&Health) -> T) -> Vec<T> {
+        let volumes = self.volumes.snapshot();
+        let on_disks = volumes.iter().flatten().filter(|volume| volume.medium.memory().is_none());
+        let mut told: Vec<T> = on_disks.map(|volume| ask(&volume.health)).collect();
+        self.exports.each_disk(|health| told.push(ask(health)));
+        told
     }
 
     /// Sends a message to one reactor; `false` where there is none yet.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use diskside_volume::health::HealthStats;
 use diskside_volume::stats::Counter;
 pub use diskside_volume::stats::IoStats;
 
@@ -61,6 +62,8 @@ pub struct Stats {
     pub log_lines_left_out: u64,
     /// Lines that were left out of the audit file, because there had been enough or the disk was behind.
     pub audit_lines_left_out: u64,
+    /// How the disks below volumes and exports are; volumes in memory have none.
+    pub disks: Vec<HealthStats>,
     /// Commands that reservations kept from each volume.
     pub reservation_conflicts: BTreeMap<String, u64>,
     /// Addresses of listeners, and the states of these paths.

@@ -11,6 +11,7 @@ mod visible;
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, Once, PoisonError};
 
@@ -22,6 +23,7 @@ pub use error::TargetError;
 pub use handle::Handle;
 pub use reload::Reloaded;
 
+use crate::disks;
 use crate::shared::Message;
 use threads::start_reactor;
 
@@ -115,6 +117,9 @@ impl Target {
             }
         }
         tell_interface();
+        if let Err(error) = disks::watch(shared) {
+            tracing::warn!(%error, "no thread can be started that tells of disks which do not answer");
+        }
         let first = Arc::clone(&mailboxes[0]);
         self.handle.set_mailboxes(mailboxes);
         // Only now: connections wait already, and the reactor that lets them in hands them on to the others.
@@ -144,6 +149,7 @@ impl Running {
         if let Some(compute) = &self.handle.shared().compute {
             compute.stop();
         }
+        self.handle.shared().ended.store(true, Ordering::Relaxed);
         // Closes the media, also where a handle is kept.
         self.handle.shared().volumes.clear();
         result

@@ -113,6 +113,14 @@ fn running(medium: &Arc<Hanging>, memory_mib: u64) -> Running {
     start(builder.volume("calm=mem:4MiB,rw,latency_us=10".parse().unwrap()))
 }
 
+/// How many operations wait for the disk that hangs, and for how long the oldest has, as the operator of the server sees it.
+fn seen(served: &Served) -> (u64, u64) {
+    let disks = served.0.handle().stats().disks;
+    assert!(disks.iter().all(|disk| disk.name == "hung" || disk.waiting == 0), "{disks:?}");
+    let hung = disks.iter().find(|disk| disk.name == "hung").expect("it is served");
+    (hung.waiting, hung.oldest_ms)
+}
+
 fn connect(served: &Served, host: &str) -> (Controller, Queue) {
     connect_to(&served.0, host)
 }
@@ -188,6 +196,10 @@ fn two_flushes_of_a_disk_that_hangs_are_under_way_and_the_next_follow_one_by_one
         is_calm(&mut queue, seed);
     }
     assert!(posted.iter().all(|cid| queue.is_open(*cid)), "more than two are under way");
+    // Nothing showed which disk it was.
+    assert_eq!(seen(&served).0, 6);
+    let (_, before) = seen(&served);
+    until("the oldest grows older", || seen(&served).1 > before + 50);
     // One is over, and then all that could end do, one after the other, beside the one that still hangs.
     medium.end_flush(0);
     for cid in [posted[0], posted[2], posted[3], posted[4], posted[5]] {
@@ -195,8 +207,10 @@ fn two_flushes_of_a_disk_that_hangs_are_under_way_and_the_next_follow_one_by_one
     }
     is_calm(&mut queue, 6);
     assert!(queue.is_open(posted[1]));
+    assert_eq!(seen(&served).0, 1, "the one that hangs");
     medium.end_flush(1);
     queue.wait(posted[1]).unwrap().ok();
+    assert_eq!(seen(&served), (0, 0));
 }
 
 /// A server did not end as long as its disk hung, however often it was asked to, and kept a processor busy meanwhile.
@@ -230,6 +244,7 @@ fn reads_that_a_disk_gives_up_end_with_an_error_and_no_memory_is_lost() {
         let posted: Vec<u16> = (0..8).map(|_| queue.post(Sqe::read(HUNG, 0, MIB_BLOCKS), None, MIB).unwrap()).collect();
         until("all are under way", || medium.owed() == 8 * MIB);
         medium.hangs.store(false, Ordering::SeqCst);
+        assert_eq!(seen(&served).0, 8);
         for (answer, _) in lock(&medium.reads).drain(..) {
             answer.give(Err(Errno::IO));
         }
@@ -238,5 +253,7 @@ fn reads_that_a_disk_gives_up_end_with_an_error_and_no_memory_is_lost() {
         }
         assert!(queue.read(HUNG, 0, MIB_BLOCKS).ok() == bytes);
     }
+    let disks = served.0.handle().stats().disks;
+    assert_eq!(disks.iter().map(|disk| disk.errors).collect::<Vec<_>>(), [0, 32], "{disks:?}");
     is_calm(&mut queue, 2);
 }

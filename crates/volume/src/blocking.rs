@@ -83,7 +83,7 @@ impl ReadAt for VolumeReader {
                     return Err(std::io::Error::from(Errno::NODEV).into());
                 }
                 let read = fill_held(&self.volume, from, Part { buffer, range: part }).await;
-                buffer = read.map_err(std::io::Error::from)?;
+                buffer = read.map_err(|errno| self.volume.error(errno))?;
             }
             Ok(buffer)
         })
@@ -123,8 +123,19 @@ pub fn read_held(volume: &Volume, offset: u64, buffer: &mut [u8]) -> Result<(), 
     Ok(())
 }
 
+/// The same for a write, whose caller tells of a failure.
+fn read_edge(volume: &Volume, offset: u64, buffer: &mut [u8]) -> Result<(), Errno> {
+    let blocks = Part::whole(Buffer::zeroed(buffer.len()));
+    buffer.copy_from_slice(&ownring::run(fill(volume, offset, blocks))?);
+    Ok(())
+}
+
 /// Fills a part of a buffer with a range that the caller holds.
-pub(crate) async fn fill_held(volume: &Volume, offset: u64, mut into: Part) -> Result<Buffer, Errno> {
+pub(crate) async fn fill_held(volume: &Volume, offset: u64, into: Part) -> Result<Buffer, Errno> {
+    fill(volume, offset, into).await.inspect_err(|errno| volume.failed("read", Some(offset), *errno))
+}
+
+async fn fill(volume: &Volume, offset: u64, mut into: Part) -> Result<Buffer, Errno> {
     if let Some(memory) = volume.medium.memory() {
         memory.read(offset as usize, into.bytes());
         return Ok(into.buffer);
@@ -149,8 +160,9 @@ async fn fill_blocks(volume: &Volume, offset: u64, into: Part) -> Result<Buffer,
     let mut at = range.start;
     while at < range.end {
         let rest = Part { buffer, range: at..range.end };
+        let asked = volume.ask(Instant::now());
         let begun = begin_read(volume, offset + (at - range.start) as u64, rest, None);
-        let (moved, _) = ownring::ended(begun, by_worker).await;
+        let (moved, _) = ownring::ended(begun, by_worker, asked).await;
         buffer = moved.buffer;
         // A file that is shorter than it was when the volume was opened ends inside a block.
         match moved.result.map(|moved| moved as usize / block * block) {
@@ -166,6 +178,10 @@ async fn fill_blocks(volume: &Volume, offset: u64, into: Part) -> Result<Buffer,
 /// Writes whole blocks of a range that the caller holds alone, and gives their memory, which is aligned, back. Waits, also for a medium
 /// that hangs: what became of a write has to be known.
 pub fn write_blocks(volume: &Volume, offset: u64, blocks: Part) -> Result<Buffer, Errno> {
+    write_held_blocks(volume, offset, blocks).inspect_err(|errno| volume.failed("write", Some(offset), *errno))
+}
+
+fn write_held_blocks(volume: &Volume, offset: u64, blocks: Part) -> Result<Buffer, Errno> {
     if volume.read_only {
         return Err(Errno::ROFS);
     }
@@ -177,8 +193,9 @@ pub fn write_blocks(volume: &Volume, offset: u64, blocks: Part) -> Result<Buffer
         let mut at = range.start;
         while at < range.end {
             let rest = Part { buffer, range: at..range.end };
+            let asked = volume.ask(Instant::now());
             let begun = begin_write(volume, offset + (at - range.start) as u64, rest, None);
-            let (moved, _) = ownring::ended(begun, volume.medium.is_remote()).await;
+            let (moved, _) = ownring::ended(begun, volume.medium.is_remote(), asked).await;
             buffer = moved.buffer;
             match moved.result {
                 Ok(0) => return Err(Errno::IO),
@@ -199,6 +216,7 @@ pub fn write_at(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errno>
         return Err(Errno::NODEV);
     }
     let written = write_held(volume, offset, bytes);
+    let written = written.inspect_err(|errno| volume.failed("write", Some(offset), *errno));
     volume.functions.ended(Direction::Write, written.map(|()| bytes.len() as u64), began.elapsed());
     written
 }
@@ -209,22 +227,22 @@ pub fn blocks_of(volume: &Volume, offset: u64, len: usize) -> Range<u64> {
     offset / block * block..(offset + len as u64).next_multiple_of(block)
 }
 
-/// Writes bytes anywhere. The caller holds their whole blocks alone.
-pub fn write_held(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+/// Writes bytes anywhere. The caller holds their whole blocks alone, and tells of a failure.
+pub(crate) fn write_held(volume: &Volume, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
     let block = u64::from(volume.block_bytes);
     let end = offset + bytes.len() as u64;
     let Range { start: first, end: last } = blocks_of(volume, offset, bytes.len());
     let mut blocks = Buffer::zeroed((last - first) as usize);
     if first < offset {
-        read_held(volume, first, &mut blocks[..block as usize])?;
+        read_edge(volume, first, &mut blocks[..block as usize])?;
     }
     if end < last && (last - block > first || first == offset) {
         let at = (last - block - first) as usize;
-        read_held(volume, last - block, &mut blocks[at..])?;
+        read_edge(volume, last - block, &mut blocks[at..])?;
     }
     let skip = (offset - first) as usize;
     blocks[skip..skip + bytes.len()].copy_from_slice(bytes);
-    write_blocks(volume, first, Part::whole(blocks)).map(drop)
+    write_held_blocks(volume, first, Part::whole(blocks)).map(drop)
 }
 
 /// How much somebody else has done.
@@ -240,6 +258,7 @@ pub fn flush(volume: &Volume) -> Result<(), Errno> {
     if volume.has_failed() {
         return Err(Errno::IO);
     }
+    let _asked = volume.ask(Instant::now());
     let step = volume.medium.start(&Access::Flush);
     wait(step.delay);
     let flushed = match step.action {
@@ -248,7 +267,16 @@ pub fn flush(volume: &Volume) -> Result<(), Errno> {
         Action::Failed(errno) => Err(errno),
         _ => Err(Errno::IO),
     };
-    flushed.inspect_err(|_| volume.set_failed())
+    flushed.inspect_err(|errno| {
+        volume.failed("flush", None, *errno);
+        volume.set_failed();
+    })
+}
+
+/// Drops what the kernel keeps of it in memory. Waits for the disk.
+pub fn drop_cached(volume: &Volume) -> Result<(), Errno> {
+    let _asked = volume.ask(Instant::now());
+    volume.medium.drop_cached().inspect_err(|errno| volume.failed("flush", None, *errno))
 }
 
 fn wait(delay: Duration) {

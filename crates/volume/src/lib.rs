@@ -7,6 +7,7 @@
 //! | [`blocking`] | reading and writing a volume on a thread that may wait |
 //! | [`VolumeFile`] | the same byte by byte, for a thread that drives a ring of its own |
 //! | [`cache`] | blocks that calls read, cached for later calls |
+//! | [`health`] | what a disk has not answered, and what it failed |
 //! | [`stats`], [`metered`] | counters per volume and host, and what counts |
 //! | [`VolumeSpec`], [`Size`] | a volume as a user writes it |
 //!
@@ -18,6 +19,7 @@
 pub mod blocking;
 pub mod cache;
 pub mod guard;
+pub mod health;
 pub mod media;
 pub mod medium;
 pub mod metered;

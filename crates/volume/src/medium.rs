@@ -15,6 +15,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,6 +65,11 @@ pub trait Medium: fmt::Debug + Send + Sync {
     /// Whether its bytes can be found again: a file that was removed while it is served is gone with the server.
     fn has_name(&self) -> bool {
         true
+    }
+
+    /// The file that it is in, if that has become shorter than the medium: reads beyond that end fail.
+    fn shortened(&self) -> Option<Shortened> {
+        None
     }
 
     /// Whether a write may find no space: there are holes, or may be.
@@ -117,6 +123,15 @@ pub struct Properties {
     pub atomic_len: u32,
     /// Bytes of the longest page that an [`Access::Delta`] changes; 0: it takes none.
     pub delta_len: u32,
+}
+
+/// A file that somebody made shorter while it was served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shortened {
+    /// Its path, as it was opened.
+    pub path: PathBuf,
+    /// Its length now.
+    pub len_bytes: u64,
 }
 
 /// What to do with a range of bytes.

@@ -1,14 +1,19 @@
 //! Volumes: a medium, its name on the wire, and what its accesses hold.
 
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::Instant;
 
+use diskside_io::Errno;
+use diskside_io::unanswered::Asked;
 use diskside_nvme::controller::{BlockSize, MediumId, Namespace};
 
 use crate::cache::BlockCache;
 use crate::guard::{Mode, RangeGuards};
-use crate::medium::Medium;
+use crate::health::{Below, Failure, Health};
+use crate::medium::{Medium, Shortened};
 use crate::stats::AccessCounters;
 
 /// A medium with a name. Shared by all reactors and everybody else who reads and writes it.
@@ -40,6 +45,8 @@ pub struct Volume {
     kept_in: OnceLock<Arc<BlockCache>>,
     /// What functions, and copies from and to memory, do with it.
     pub functions: Arc<AccessCounters>,
+    /// How its medium is, as all who use it see it.
+    pub health: Health,
     /// Commands that a reservation of another host kept from it.
     pub reservation_conflicts: AtomicU64,
 }
@@ -63,6 +70,7 @@ impl Volume {
             writes: AtomicU64::new(0),
             kept_in: OnceLock::new(),
             functions: Arc::default(),
+            health: Health::new(Below::Volume, name),
             reservation_conflicts: AtomicU64::new(0),
         }
     }
@@ -71,6 +79,46 @@ impl Volume {
     #[must_use]
     pub fn protected(self) -> Self {
         Self { read_only: true, ..self }
+    }
+
+    /// Its medium is asked for something; what this returns is to be kept until it has answered. `None`: it is memory.
+    pub fn ask(&self, now: Instant) -> Option<Asked> {
+        self.medium.memory().is_none().then(|| self.health.ask(now))
+    }
+
+    /// Its medium failed something that a function, a copy or a traversal asked it for. What is not the medium's counts for nothing here.
+    pub fn failed(&self, operation: &str, offset: Option<u64>, errno: Errno) {
+        if !self.is_removed() {
+            let failure = Failure { operation, file: None, offset, errno };
+            self.health.failed_because(&failure, || self.why(errno));
+        }
+    }
+
+    /// Why a read failed with that, as far as it is known: for the operator of the server.
+    pub fn why(&self, errno: Errno) -> Option<String> {
+        let Shortened { path, len_bytes } = self.shortened(errno)?;
+        let (path, len) = (path.display(), self.medium.properties().len_bytes);
+        Some(format!(
+            "{path} has {len_bytes} bytes, fewer than the volume, which has {len}: it was shortened; make it as long again (truncate -s {len} \
+             {path}), and check its content, for what was cut off reads as zeroes"
+        ))
+    }
+
+    /// An error for a host whose function was to read it. Paths are the server's own.
+    pub fn error(&self, errno: Errno) -> io::Error {
+        let error = io::Error::from(errno);
+        match self.shortened(errno) {
+            Some(Shortened { len_bytes, .. }) => {
+                let len = self.medium.properties().len_bytes;
+                let told = "the volume's image was shortened: it has";
+                io::Error::other(format!("{error}: {told} {len_bytes} bytes of {len}; the server's log has its path"))
+            }
+            None => error,
+        }
+    }
+
+    fn shortened(&self, errno: Errno) -> Option<Shortened> {
+        if errno == Errno::IO { self.medium.shortened() } else { None }
     }
 
     /// Its name, and how many commands reservations kept from it.

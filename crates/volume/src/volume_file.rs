@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 use diskside_io::buffer::{Buffer, Part};
@@ -81,6 +81,14 @@ impl VolumeFile {
         Err((mode == Mode::Exclusive).then(|| Box::new(Waiting { volume, range }) as _))
     }
 
+    /// With what says, until the access is over, that the medium is asked for it.
+    fn asked(&self, hold: Hold) -> Hold {
+        match self.volume.ask(Instant::now()) {
+            Some(asked) => Some(Box::new((hold, asked))),
+            None => hold,
+        }
+    }
+
     fn read(&self, access: bytefile::Access) -> Begun {
         let offset = access.offset;
         let len = self.len().saturating_sub(offset).min(access.buffer.len() as u64) as usize;
@@ -92,7 +100,7 @@ impl VolumeFile {
             return Begun::at_once(Err(Errno::INVAL), access.buffer);
         }
         let hold = match self.hold(whole, Mode::Shared) {
-            Ok(hold) => hold,
+            Ok(hold) => self.asked(hold),
             Err(hold) => return Begun::Busy { access, hold },
         };
         begin_read(&self.volume, offset, Part { buffer: access.buffer, range: 0..len }, hold)
@@ -109,7 +117,7 @@ impl VolumeFile {
         let whole = blocks_of(&self.volume, offset, len);
         let is_whole = whole == (offset..offset + len as u64);
         let hold: Hold = match self.hold(whole, Mode::Exclusive) {
-            Ok(hold) => Some(Box::new((hold, leave))),
+            Ok(hold) => self.asked(Some(Box::new((hold, leave)))),
             Err(hold) => return Begun::Busy { access, hold },
         };
         if !is_whole {
@@ -213,7 +221,14 @@ impl ByteFile for VolumeFile {
         flush(&self.volume)
     }
 
-    fn ended(&self, direction: Direction, result: Result<u64, Errno>, took: Duration) {
+    fn ended(&self, direction: Direction, offset: u64, result: Result<u64, Errno>, took: Duration) {
+        // Beyond the end there is no space.
+        if let Err(errno) = result
+            && offset < self.len()
+        {
+            let operation = if direction == Direction::Read { "read" } else { "write" };
+            self.volume.failed(operation, Some(offset), errno);
+        }
         self.volume.functions.ended(direction, result, took);
     }
 }

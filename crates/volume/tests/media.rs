@@ -5,11 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use diskside_io::Errno;
-use diskside_io::buffer::Buffer;
+use diskside_io::buffer::{Buffer, Part};
+use diskside_io::bytefile::{ByteFile as _, Direction};
+use diskside_io::readahead::ReadAt as _;
 use diskside_io::ring::{Op, Payload, Ring, RingConfig};
 use diskside_sys::lock::{Lock, try_lock};
+use diskside_volume::blocking::{VolumeReader, flush, write_at, write_blocks};
 use diskside_volume::media::{FaultPlan, FaultyMedium, FileMedium, LossyMedium, MemoryMedium, OpenOptions};
 use diskside_volume::medium::{Access, Action, Medium};
+use diskside_volume::{Volume, VolumeFile};
 use rustix::fs::{FlockOperation, flock};
 
 const MIB: u64 = 1 << 20;
@@ -424,4 +428,53 @@ fn root_follows_no_link_that_somebody_exchanges_meanwhile() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         assert!(seen.iter().flatten().all(|byte| *byte == 0), "the file that the link led to was opened");
     });
+}
+
+/// Somebody cut the image below a volume that was served: all that hosts and the log said of it was EIO.
+#[test]
+fn an_image_that_was_shortened_is_told_with_its_lengths() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let path = dir.path().join("image");
+    let medium = Arc::new(FileMedium::open(&path, &options(Some(MIB))).unwrap());
+    let volume = Arc::new(Volume::new("data", 1, [1; 16], 512, medium));
+    let reader = VolumeReader { volume: Arc::clone(&volume) };
+    let mut bytes = [0; 512];
+    reader.read_exact_at(65_536, &mut bytes).unwrap();
+    assert_eq!(volume.why(Errno::IO), None);
+    std::fs::File::options().write(true).open(&path).unwrap().set_len(8192).unwrap();
+    let error = reader.read_exact_at(65_536, &mut bytes).unwrap_err().to_string();
+    assert!(error.contains("os error 5") && error.contains("shortened: it has 8192 bytes of 1048576"), "{error}");
+    assert!(!error.contains(dir.path().to_str().unwrap()), "paths of the server are not for hosts: {error}");
+    let why = volume.why(Errno::IO).unwrap();
+    assert!(
+        why.starts_with(&format!("{} has 8192 bytes", path.display())) && why.contains("truncate -s 1048576"),
+        "{why}"
+    );
+    assert_eq!((volume.health.stats().errors, volume.health.stats().waiting), (1, 0));
+}
+
+/// Failures that functions met were in no log and in no count of disks.
+#[test]
+fn what_a_disk_fails_for_functions_is_counted_once_each() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let file = FileMedium::open(&dir.path().join("image"), &options(Some(MIB))).unwrap();
+    let plan = FaultPlan { eio_ppm: 1_000_000, flush_eio_ppm: 1_000_000, ..FaultPlan::default() };
+    let volume = Volume::new("data", 1, [1; 16], 512, Arc::new(FaultyMedium::new(Arc::new(file), 512, plan)));
+    let (volume, mut errors) = (Arc::new(volume), 0);
+    let mut fails = |failed: bool| {
+        errors += 1;
+        assert!(failed);
+        assert_eq!((volume.health.stats().errors, volume.health.stats().waiting), (errors, 0));
+    };
+    // The block around the bytes is read before it is written.
+    fails(write_at(&volume, 100, b"bytes") == Err(Errno::IO));
+    fails(write_blocks(&volume, 0, Part::whole(Buffer::zeroed(512))).is_err());
+    let reader = VolumeReader { volume: Arc::clone(&volume) };
+    fails(reader.read_exact_at(0, &mut [0; 512]).is_err());
+    let kernel = VolumeFile::new(Arc::clone(&volume), Box::new(|_| Ok(None)));
+    kernel.ended(Direction::Read, 512, Err(Errno::IO), Duration::ZERO);
+    fails(true);
+    kernel.ended(Direction::Write, MIB, Err(Errno::NOSPC), Duration::ZERO);
+    assert_eq!(volume.health.stats().errors, 4, "there is no disk behind the end");
+    fails(flush(&volume) == Err(Errno::IO));
 }

@@ -4,6 +4,7 @@ mod files;
 mod json;
 mod report;
 pub(super) mod shown;
+mod waiting;
 
 use super::exports::{refuse_directory, refuse_no_export, refuse_pattern};
 use super::parse_kind;
@@ -34,6 +35,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use waiting::Waiting;
 
 /// Arguments of `run`.
 #[derive(Args)]
@@ -217,6 +219,7 @@ impl Run {
             return Err(Failure::Usage(format!("--offset {offset} --length {length}: no file has so many bytes")));
         }
         let usage = format!("diskside run {} FILE...", function.name());
+        let _waiting = Waiting::watch(&session, &self.files);
         let files = files::open(&session, &self.files, self.recursive)?;
         let first_line = || match files.first() {
             Some(file) => file.first_line(self.decompress).map_err(run_failure),

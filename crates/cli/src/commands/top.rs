@@ -120,7 +120,8 @@ impl Top {
         };
         let then = before.map(|(page, ..)| page);
         let text = self.server_text(page, then, rate);
-        let mut table = Table::new(&["kind", "name", ">operations", ">read", ">written", ">busy", ">failed"]);
+        let head = ["kind", "name", ">operations", ">read", ">written", ">busy", ">failed", ">waiting", ">oldest"];
+        let mut table = Table::new(&head);
         for entry in counters(entries) {
             let then = before.and_then(|(_, entries, _)| {
                 entries.iter().find(|other| other.kind == entry.kind && other.id == entry.id)
@@ -133,10 +134,17 @@ impl Top {
                 rate(entry.written.get(), then.map(|e| e.written.get())),
                 format!("{:.1} ms", entry.busy_us.get() as f64 / 1e3),
                 entry.failed.get().to_string(),
+                waits(entry, || entry.waiting.get().to_string()),
+                waits(entry, || format!("{:.1} s", f64::from(entry.oldest_ms.get()) / 1e3)),
             ]);
         }
         text + &table.to_string() + &quota_table(entries) + &held_table(entries)
     }
+}
+
+/// A number of an entry for whose disk something waits; else nothing.
+fn waits(entry: &StatisticsEntry, shown: impl Fn() -> String) -> String {
+    if entry.waiting.get() == 0 { String::new() } else { shown() }
 }
 
 fn held_document(held: Held) -> serde_json::Value {
@@ -205,7 +213,7 @@ fn document((page, entries, _): &Look) -> serde_json::Value {
         json!({
             "kind": kind_name(e.kind), "id": e.id.get(), "name": entry_name(e), "program": entry_program(e), "operations": e.operations.get(),
             "read_bytes": e.read.get(), "written_bytes": e.written.get(), "busy_us": e.busy_us.get(),
-            "failed": e.failed.get(),
+            "failed": e.failed.get(), "waiting": e.waiting.get(), "oldest_ms": e.oldest_ms.get(),
         })
     };
     json!({

@@ -6,6 +6,7 @@ pub mod place;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +16,24 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A command that says a line and stays; killed at the end.
 pub struct Process(pub Child);
+
+/// Lines that a process said.
+#[derive(Clone, Default)]
+pub struct Heard(Arc<Mutex<Vec<String>>>);
+
+impl Heard {
+    /// Those with all of this in them.
+    pub fn lines(&self, parts: &[&str]) -> Vec<String> {
+        let lines = self.0.lock().expect("no panic");
+        lines.iter().filter(|line| parts.iter().all(|part| line.contains(part))).cloned().collect()
+    }
+
+    /// Waits for one of them.
+    pub fn line(&self, parts: &[&str]) -> String {
+        until(&format!("a line with {parts:?}"), || !self.lines(parts).is_empty());
+        self.lines(parts).remove(0)
+    }
+}
 
 /// A server of one directory, as `data`.
 pub struct Server {
@@ -38,6 +57,24 @@ impl Process {
         let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
         let line = said.find_map(|line| line.ok().filter(|line| line.contains(wanted))).expect("it says a line");
         (Self(child), line.trim_end().to_owned())
+    }
+
+    /// The same, with what it says on standard error from then on.
+    pub fn start_heard(args: &[&str], wanted: &str) -> (Self, String, Heard) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_diskside"));
+        let command = command.args(args).env("DISKSIDE_LLVM", "").stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("diskside runs");
+        let heard = Heard::default();
+        let (mut log, lines) = (BufReader::new(child.stderr.take().expect("piped")).lines(), heard.clone());
+        std::thread::spawn(move || {
+            while let Some(Ok(line)) = log.next() {
+                eprintln!("{line}");
+                lines.0.lock().expect("no panic").push(line);
+            }
+        });
+        let mut said = BufReader::new(child.stdout.take().expect("piped")).lines();
+        let line = said.find_map(|line| line.ok().filter(|line| line.contains(wanted))).expect("it says a line");
+        (Self(child), line.trim_end().to_owned(), heard)
     }
 
     pub fn signal(&self, signal: Signal) {

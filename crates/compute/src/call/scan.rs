@@ -395,11 +395,24 @@ impl ScanJob {
                 FailureKind::Plan => Trailer { returned: -EINVAL, ..simple(Outcome::Refused, failure.message) },
                 FailureKind::Unsupported | FailureKind::Memory => simple(Outcome::Refused, failure.message),
                 FailureKind::Function(stop) => of_function(&stop, simple(Outcome::Trap, failure.message)),
-                FailureKind::File | FailureKind::Reading | FailureKind::Bug => simple(Outcome::Media, failure.message),
+                FailureKind::Reading => {
+                    // Failures of reads that this process does for the other one are told of there.
+                    if let Some(errno) = errno_in(&failure.message).filter(|_| file.version_of_object().is_none()) {
+                        file.failed(errno);
+                    }
+                    simple(Outcome::Media, failure.message)
+                }
+                FailureKind::File | FailureKind::Bug => simple(Outcome::Media, failure.message),
             },
             other => simple(Outcome::Media, other.to_string()),
         }
     }
+}
+
+/// The error of the system that a message ends with.
+fn errno_in(message: &str) -> Option<Errno> {
+    let number = message.strip_suffix(')')?.rsplit_once("(os error ")?.1;
+    number.parse().ok().filter(|number| (1..4096).contains(number)).map(Errno::from_raw_os_error)
 }
 
 /// The trailer of a function that was stopped or failed. Its place is the row group that it was in.

@@ -54,6 +54,8 @@ pub(crate) fn of_call(error: &CallError) -> Trailer {
             trailer.outcome = Outcome::Cancelled;
             trailer.place = place_of(place);
         }
+        // Without a place: no function was stopped there.
+        CallError::Late { .. } => trailer.outcome = Outcome::Deadline,
         CallError::Errno { place, code, .. } => {
             trailer.outcome = Outcome::Errno;
             trailer.returned = *code;

@@ -6,7 +6,7 @@ use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_rights::Access;
 use diskside_volume::Volume;
-use diskside_volume::blocking::flush;
+use diskside_volume::blocking;
 use diskside_wire::function::{ClearSelect, FunctionCommand as _};
 
 use super::{Answers, Association, guarded};
@@ -131,8 +131,8 @@ fn take(shared: &Mutex<Vec<Box<dyn Clearing>>>) -> Vec<Box<dyn Clearing>> {
 
 fn drop_cached(environment: &Environment, volume: &Volume, flushes: bool) -> Result<(), Problem> {
     environment.cache.clear(Some(volume.serial()));
-    let flushed = if flushes { flush(volume) } else { Ok(()) };
-    flushed.and_then(|()| volume.medium.drop_cached()).map_err(|errno| {
+    let flushed = if flushes { blocking::flush(volume) } else { Ok(()) };
+    flushed.and_then(|()| blocking::drop_cached(volume)).map_err(|errno| {
         let told = format!("what is cached of the volume `{}` was not dropped: {errno}", volume.name);
         Problem::new(Status::WRITE_FAULT, told)
     })

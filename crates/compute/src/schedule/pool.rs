@@ -251,6 +251,7 @@ impl Inner {
     }
 
     fn serve(self: &Arc<Self>) {
+        let mut idle = Duration::ZERO;
         let mut state = self.lock();
         loop {
             if let Some(work) = state.queues.next(&self.limits) {
@@ -265,6 +266,7 @@ impl Inner {
                     tracing::error!("an engine's thread panicked in a call");
                 }
                 self.working.fetch_sub(1, Ordering::Relaxed);
+                hear_of_late();
                 state = self.lock();
                 state.queues.done(host, class, memory);
                 // Another host's call, or the next of this one, may wait for its memory.
@@ -275,10 +277,17 @@ impl Inner {
                 break;
             }
             state.idle += 1;
-            let (next, timeout) = self.changed.wait_timeout(state, IDLE).unwrap_or_else(PoisonError::into_inner);
+            let most = if ownring::has_late() { LATE_LOOK } else { IDLE };
+            let (next, timeout) = self.changed.wait_timeout(state, most).unwrap_or_else(PoisonError::into_inner);
             state = next;
             state.idle -= 1;
-            if timeout.timed_out() && state.queues.waiting() == 0 {
+            if !timeout.timed_out() {
+                idle = Duration::ZERO;
+                continue;
+            }
+            hear_of_late();
+            idle += most;
+            if idle >= IDLE && state.queues.waiting() == 0 {
                 break;
             }
         }
@@ -297,10 +306,20 @@ impl std::fmt::Debug for Inner {
     }
 }
 
+/// Takes what disks have answered of the reads that calls of this thread left. Nobody waits for it, but who looks at the disks has to
+/// hear of it.
+fn hear_of_late() {
+    if ownring::has_late() {
+        ownring::look();
+    }
+}
+
 /// How long calls have to end that are stopped. They look many times a second whether they are.
 const STOP_MAX: Duration = Duration::from_secs(5);
 /// How long a thread waits for work before it ends.
 const IDLE: Duration = Duration::from_secs(10);
+/// How often a thread that waits for work looks for answers that come late.
+const LATE_LOOK: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {

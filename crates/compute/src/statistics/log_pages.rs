@@ -23,6 +23,7 @@ use diskside_export::Space;
 use diskside_rights::{Access, HostQuota, Limit, Rights};
 use diskside_scan::{SCAN_NAME, SCAN_PIND};
 use diskside_volume::Volume;
+use diskside_volume::health::HealthStats;
 use diskside_volume::stats::AccessStats;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -169,6 +170,7 @@ fn of_places(compute: &Environment, of: Option<(&Rights, &str)>) -> Vec<Statisti
         entry.written.set(stats.written_bytes);
         entry.busy_us.set(stats.busy_us);
         entry.failed.set(stats.errors);
+        waits(&mut entry, &volume.health.stats());
         entries.push(entry);
     }
     for volume in volumes.iter().flatten() {
@@ -178,16 +180,28 @@ fn of_places(compute: &Environment, of: Option<(&Rights, &str)>) -> Vec<Statisti
             entries.push(accesses(statistics_kind::VOLUME_BY_FUNCTIONS, volume.nsid, &volume.name, &functions));
         }
     }
+    let mut disks = Vec::new();
+    compute.exports.each_disk(|health| disks.push(health.stats()));
     for (id, (name, hosts, functions)) in (0..).zip(compute.exports.stats()) {
         if of.is_some_and(|(rights, _)| rights.export(&name) == Access::None) {
             continue;
         }
-        entries.push(accesses(statistics_kind::EXPORT, id, &name, &hosts));
+        let mut entry = accesses(statistics_kind::EXPORT, id, &name, &hosts);
+        if let Some(disk) = disks.iter().find(|disk| disk.name == name) {
+            waits(&mut entry, disk);
+        }
+        entries.push(entry);
         if functions != AccessStats::default() {
             entries.push(accesses(statistics_kind::EXPORT_BY_FUNCTIONS, id, &name, &functions));
         }
     }
     entries
+}
+
+/// What the disk below a volume or an export has not answered.
+fn waits(entry: &mut StatisticsEntry, disk: &HealthStats) {
+    entry.waiting.set(u32::try_from(disk.waiting).unwrap_or(u32::MAX));
+    entry.oldest_ms.set(u32::try_from(disk.oldest_ms).unwrap_or(u32::MAX));
 }
 
 /// The effects of quotas, by host and by limit: of all hosts that have one, or of one host.

@@ -334,6 +334,7 @@ fn kind_of_call(error: &CallError) -> FailureKind {
         | CallError::FileWrite { .. } => FailureKind::Environment,
         CallError::Trapped { trap, .. } => kind_of_trap(trap.kind),
         CallError::Cancelled { .. } => FailureKind::Cancelled,
+        CallError::Late { .. } => FailureKind::Deadline,
         CallError::Errno { .. } => FailureKind::Returned,
         CallError::OutputFull { .. } | CallError::ResultTooLarge { .. } | CallError::BadMask { .. } => {
             FailureKind::OutputFull

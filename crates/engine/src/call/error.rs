@@ -38,6 +38,12 @@ pub enum CallError {
         /// Where in the source it would have gone on.
         place: Place,
     },
+    /// The deadline passed while bytes were waited for, which the function was to be given next.
+    #[error("{}: the deadline passed {}", place.source, awaited(place))]
+    Late {
+        /// Where in the source they begin.
+        place: Place,
+    },
     /// The function returned a negative number: an errno.
     #[error("{place}: {function} returned {code}: {}", .why.clone().unwrap_or_else(|| errno_text(*code)))]
     Errno {
@@ -251,6 +257,14 @@ impl std::fmt::Display for Place {
                 write!(f, "{source}, its result ({len} bytes, folded into {into_bytes})")
             }
         }
+    }
+}
+
+/// The bytes that a call waited for when its deadline passed. No instruction of the function has to do with that.
+fn awaited(place: &Place) -> String {
+    match place.range.start {
+        0 => "before anything was read".to_owned(),
+        start => format!("while byte {start} was waited for"),
     }
 }
 

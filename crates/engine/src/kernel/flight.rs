@@ -307,7 +307,8 @@ impl Flight {
     /// With an error, whatever was moved before.
     fn end(&mut self, operation: &mut Operation, errno: Option<Errno>) {
         let result = errno.map_or(Ok(operation.moved), Err);
-        self.files[operation.file].ended(operation.direction, result, operation.began.elapsed());
+        let (offset, took) = (operation.offset, operation.began.elapsed());
+        self.files[operation.file].ended(operation.direction, offset, result, took);
         operation.state = State::Ended(result);
     }
 

@@ -1,7 +1,9 @@
 //! Calls that end before their input does: cancelled, out of time, refused, or over a file that is shortened.
 
 use diskside_engine::split::Split;
-use diskside_engine::{Call, CallError, ChunkCodec, ChunkCodecs, Sink, Source};
+use diskside_engine::{Call, CallError, ChunkCodec, ChunkCodecs, ReadAt, Sink, Source};
+use diskside_io::buffer::Part;
+use diskside_io::readahead::Reading;
 use diskside_sbpf::machine::CancelToken;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -83,6 +85,41 @@ fn a_call_ends_in_time_although_no_record_begins() {
     call.limits.deadline = Some(Duration::ZERO);
     let error = engine.run(&call, &mut Sink::Memory).expect_err("its time is over").to_string();
     assert!(error.contains("deadline"), "{error}");
+}
+
+/// A disk that hung made a deadline name "instruction 0" of a function that had not run.
+#[test]
+fn a_deadline_that_passes_while_bytes_are_waited_for_blames_no_instruction() {
+    /// A disk that answers the first reads, and then hangs.
+    #[derive(Debug)]
+    struct Hangs {
+        answers: u64,
+    }
+    impl ReadAt for Hangs {
+        fn len(&self) -> u64 {
+            1 << 20
+        }
+
+        fn read(&self, offset: u64, into: Part) -> Reading<'_> {
+            match offset < self.answers {
+                true => Box::pin(std::future::ready(Ok(into.buffer))),
+                false => Box::pin(std::future::pending()),
+            }
+        }
+    }
+    let engine = engine();
+    let f = function(&engine, LENGTH);
+    for (answers, told) in [
+        (0, "disk: the deadline passed before anything was read"),
+        (65536, "disk: the deadline passed while byte 65536 was waited for"),
+    ] {
+        let reader = Arc::new(Hangs { answers });
+        let mut call = Call::new(&f, vec![Source::Reader { name: "disk".into(), reader, range: None }], Vec::new());
+        call.chunk_len = Some(64 << 10);
+        call.limits.deadline = Some(Duration::from_millis(200));
+        let error = engine.run(&call, &mut Sink::Memory).expect_err("the disk hangs");
+        assert!(matches!(error, CallError::Late { .. }) && error.to_string() == told, "{error}");
+    }
 }
 
 // A call of several threads hung now and then when it was cancelled: its last worker had stopped just when the next chunk

@@ -186,6 +186,10 @@ impl Turn {
         let counters = &self.shared.file.export.functions;
         counters.took(began.elapsed());
         counters.wrote(writer.written - before, result.is_err());
+        if let Err(failure) = &result {
+            let file = &self.shared.file;
+            file.export.failed("write", &file.name, writer.offset(), failure.errno);
+        }
         let mut state = self.shared.lock();
         state.spare.push(piece);
         if let Err(failure) = result {
@@ -249,6 +253,13 @@ impl Writer {
         let what = || format!("writing {}, byte {} of the output", file.name, self.written);
         let growth = file.grow(what, at, piece.len() as u64)?;
         self.write_counted(piece).inspect(|()| growth.done())
+    }
+
+    /// Where it continues in the file.
+    fn offset(&self) -> Option<u64> {
+        match self.position {
+            Position::At(start) | Position::End(start) => start.checked_add(self.written),
+        }
     }
 
     fn write_counted(&mut self, piece: &[u8]) -> Result<(), FileError> {

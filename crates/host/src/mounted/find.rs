@@ -2,7 +2,9 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Instant;
 
+use diskside_io::unanswered;
 use diskside_layout::{Disk, Namespace, Place, Reason, Refusal};
 
 use crate::url::Url;
@@ -44,6 +46,8 @@ pub fn attached_url(backing_file: &Path) -> Option<String> {
     if backing_file.file_name()? != ATTACHED_VOLUME || !backing_file.starts_with(ATTACHED_DIRECTORY) {
         return None;
     }
+    // The volume may hang, and with it the file system that this is in.
+    let _asked = unanswered::here().ask(Instant::now());
     Some(fs::read_to_string(backing_file.with_file_name(ATTACHED_URL)).ok()?.trim_end().to_owned())
 }
 

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use diskside_sys::attributes::is_remote;
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -15,6 +16,7 @@ use crate::buffer::{ALIGNMENT_BYTES, Buffer, Part};
 use crate::instance::file_len_bytes;
 use crate::ownring::{self, Moved};
 use crate::ring::Op;
+use crate::unanswered;
 
 /// A file that is read up to `end`.
 #[derive(Debug)]
@@ -60,7 +62,8 @@ impl LocalFile {
             };
             let part = range.start + (from - offset) as usize..range.start + (to - offset) as usize;
             let read = Op::Read { file: Arc::clone(file), offset: from, buffer, range: part };
-            let Moved { result, buffer: again } = ownring::moved(read, self.is_remote).await;
+            let asked = Some(unanswered::here().ask(Instant::now()));
+            let Moved { result, buffer: again } = ownring::moved_of(asked, read, self.is_remote).await;
             buffer = again;
             let moved = match result {
                 Ok(moved) => moved,

@@ -5,7 +5,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
 use super::families::{BYTES, Labels, Lines, SECONDS, Value};
-use crate::seen::{Held, Quota, counters, entry_name, entry_program, held, kind_name, quotas};
+use crate::seen::{Disk, Held, Quota, counters, entry_name, entry_program, held, kind_name, quotas};
 
 impl Lines {
     pub(super) fn totals(&mut self, page: &StatisticsPage) {
@@ -114,6 +114,38 @@ impl Lines {
             "Time that operations took; of a quota, time in which it paused requests",
             SECONDS,
             &|entry| entry.busy_us.get() as f64 / 1e6,
+        );
+    }
+
+    /// The disks below volumes and exports.
+    pub(super) fn disks(&mut self, disks: &[Disk]) {
+        let mut each = |name, help, unit, kind, value: &dyn Fn(&Disk) -> Option<Value>| {
+            let series = disks.iter().filter_map(|disk| {
+                let labels = vec![("kind", disk.kind.to_owned()), ("name", disk.name.clone())];
+                Some((labels, value(disk)?))
+            });
+            self.family(name, help, unit, kind, series.collect());
+        };
+        each(
+            "media_oldest",
+            "Time that the oldest operation has waited which the disk of a volume or an export has not answered",
+            SECONDS,
+            MetricType::Gauge,
+            &|disk| Some(Value::Number(disk.oldest_ms as f64 / 1e3)),
+        );
+        each(
+            "media_waiting",
+            "Operations of hosts and functions that the disk of a volume or an export has not answered",
+            None,
+            MetricType::Gauge,
+            &|disk| Some(Value::Whole(disk.waiting)),
+        );
+        each(
+            "media_errors",
+            "Operations of hosts and functions that the disk of a volume or an export failed",
+            None,
+            MetricType::Counter,
+            &|disk| disk.errors.map(Value::Whole),
         );
     }
 

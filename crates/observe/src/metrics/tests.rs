@@ -1,6 +1,7 @@
 //! Tests of a page as Prometheus gets it, and of the names and explanations in it.
 
 use diskside_server::stats::{IoStats, ReactorStats, Stats};
+use diskside_volume::health::{Below, HealthStats};
 use diskside_volume::stats::{AccessStats, LatencyStats};
 use diskside_wire::function::{StatisticsEntry, StatisticsPage, statistics_kind};
 
@@ -20,10 +21,12 @@ fn a_page_has_what_the_server_told_with_units_and_labels() {
     let mut times = LatencyStats::default();
     [5, 30, 120_000_000].into_iter().for_each(|us| times.count(us));
     let reactor = ReactorStats { stalled_reads: 4, memory_waits: 9, ..ReactorStats::default() };
+    let disk = HealthStats { below: Below::Export, name: "logs".to_owned(), waiting: 3, oldest_ms: 7250, errors: 2 };
     let stats = Stats {
         hosts: [("nqn.h".to_owned(), IoStats { reads: 6, ..IoStats::default() })].into(),
         volumes: [("disk".to_owned(), IoStats { latency: times, ..IoStats::default() })].into(),
         reactors: vec![reactor],
+        disks: vec![disk],
         ..Stats::default()
     };
     let (calls, exports) = ([(7, times)].into(), [("logs".to_owned(), times)].into());
@@ -42,6 +45,9 @@ fn a_page_has_what_the_server_told_with_units_and_labels() {
         r#"diskside_operations_read_bytes_total{kind="export",id="3",name="a\"b\n"} 4096.0"#,
         r#"diskside_operations_total{kind="function",id="7",name="mine",program="00000000000000ab"} 0.0"#,
         r#"diskside_operations_total{kind="function",id="0",name="(others)"} 0.0"#,
+        r#"diskside_media_oldest_seconds{kind="export",name="logs"} 7.25"#,
+        r#"diskside_media_waiting{kind="export",name="logs"} 3.0"#,
+        r#"diskside_media_errors_total{kind="export",name="logs"} 2"#,
         r#"diskside_reactor_stalled_reads_total{reactor="0"} 4"#,
         r#"diskside_reactor_memory_waits_total{reactor="0"} 9"#,
         r#"diskside_host_reads_total{host="nqn.h"} 6"#,

@@ -77,7 +77,8 @@ impl Choice {
         Ok(match tried {
             Ok(None) => Self::Become(user),
             Ok(Some(path)) => {
-                let why = format!("there is no account {USUAL}, and {} is closed to {}", path.display(), user.name);
+                let why =
+                    format!("there is no account {USUAL}, and account {} cannot open {}", user.name, path.display());
                 Self::stay(Some(why))
             }
             // In some containers root is the only user.

@@ -130,6 +130,7 @@ impl Core {
                 self.timers.push(Reverse((until, Timer::Task(key))));
             }
             Next::Elsewhere => {
+                self.tasks[key].ask(self.now);
                 let waker = self.mailbox.task_waker(key);
                 if self.tasks[key].listen(&waker) {
                     self.yielded.push(self.tasks[key].host, key);

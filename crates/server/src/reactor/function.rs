@@ -183,6 +183,9 @@ impl Connection {
     /// A read of a traversal has ended.
     pub(super) fn fetched(&mut self, core: &mut Core, id: ReadId, task: Task, failed: Option<Errno>) {
         let counters = Arc::clone(&task.volume.volume.functions);
+        if let Some(errno) = failed {
+            task.volume.volume.failed("read", task.fetched_from(), errno);
+        }
         let len_bytes = task.len_bytes;
         let answers = &mut self.function.answers;
         match (failed, task.into_fetched()) {

@@ -273,6 +273,7 @@ impl Connection {
         };
         count(&task.volume.counters, &task, &ended);
         if let Some(errno) = ended.failed {
+            task.volume.volume.health.count(errno);
             log_failure(core, &task, errno);
         }
         if let Some(counters) = self.host_counters(core) {
@@ -309,8 +310,8 @@ fn log_failure(core: &Core, task: &Task, errno: Errno) {
     let (volume, kind) = (&task.volume.volume.name, task.kind);
     let cause = format!("{kind:?} {errno}");
     if let Some(left_out) = core.shared.notices.admit_once(&format!("volume {volume}:"), Some(&cause), core.now) {
-        let len_bytes = task.len_bytes;
-        tracing::warn!(%volume, command = ?kind, len_bytes, error = %errno, left_out, "the volume's medium failed a command");
+        let (len_bytes, why) = (task.len_bytes, task.volume.volume.why(errno));
+        tracing::warn!(%volume, command = ?kind, len_bytes, error = %errno, why, left_out, "the volume's medium failed a command");
     }
 }
 

@@ -19,6 +19,7 @@ use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::request::RequestFuture;
 use diskside_io::ring::Op;
+use diskside_io::unanswered::Asked;
 use diskside_nvme::controller::{ByteRange, Completion, Tag};
 use diskside_nvme::{BufferId, BufferSlice, Status};
 
@@ -64,6 +65,8 @@ pub(crate) struct Task {
     pending: Option<Action>,
     /// What somebody else does of the current access.
     elsewhere: Option<RequestFuture>,
+    /// Its medium is asked for something, and has not answered.
+    asked: Option<Asked>,
     /// What the last ring operation failed with.
     failed: Option<Errno>,
     cancelled: bool,
@@ -241,6 +244,7 @@ impl Task {
             at_medium: None,
             pending: None,
             elsewhere: None,
+            asked: None,
             failed: None,
             cancelled: false,
             delayed_until: None,
@@ -328,6 +332,7 @@ impl Task {
 
     /// Takes the result of the ring operation that [`Next::Submit`] asked for.
     pub(crate) fn completed(&mut self, result: Result<u32, Errno>, buffer: Option<Buffer>) {
+        self.asked = None;
         if buffer.is_some() {
             self.buffer = buffer;
         }

@@ -70,6 +70,7 @@ impl Core {
 
     /// Hands a task's operation to the ring, or keeps it until the volume has a worker for it.
     pub(super) fn submit(&mut self, key: usize, op: Op) {
+        self.tasks[key].ask(self.now);
         let volume = Rc::clone(&self.tasks[key].volume);
         let takes_worker = self.tasks[key].takes_worker() || volume.is_remote;
         if takes_worker {

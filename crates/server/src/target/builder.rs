@@ -271,6 +271,7 @@ impl Opened {
             crowded: Mutex::default(),
             mailboxes,
             confined_to: OnceLock::new(),
+            ended: AtomicBool::new(false),
             config,
         });
         let handle = Handle::new(shared, listeners.addresses, listeners.paths, keys);

@@ -20,6 +20,7 @@ use diskside_compute::Compute;
 use diskside_export::Exports;
 use diskside_rights::{Grants, Quotas};
 use diskside_volume::Volume;
+use diskside_volume::health::Health;
 use diskside_volume::media;
 use diskside_volume::medium::Medium;
 
@@ -145,6 +146,7 @@ impl Handle {
             connections_half_open: shared.half_open.count() as u64,
             log_lines_left_out: shared.notices.left_out(),
             audit_lines_left_out: shared.audit.left_out(),
+            disks: shared.disks(Health::stats),
             reservation_conflicts: self.volumes().iter().map(|volume| volume.conflicts()).collect(),
             paths: self.path_states(),
             io_uring: matches!(diskside_io::ring::interface(), Ok(Interface::IoUring)),

@@ -16,6 +16,7 @@ use diskside_nvme::Status;
 use diskside_nvme::wire::Sqe;
 use diskside_server::config::VolumeSpec;
 use diskside_server::{Running, TargetBuilder};
+use diskside_volume::health::HealthStats;
 use diskside_volume::media::{FaultPlan, FaultyMedium, FileMedium, OpenOptions};
 use diskside_volume::medium::{Access, Action, Medium, Properties, Step};
 use diskside_wire::function::{
@@ -126,6 +127,11 @@ impl Fixture {
 
     fn client(&self) -> Client {
         Client::connect(&self.running)
+    }
+
+    /// The disk, as the operator of the server sees it.
+    fn seen(&self) -> HealthStats {
+        self.running.handle().stats().disks.remove(0)
     }
 
     /// Waits until the disk was asked for so many reads.
@@ -252,6 +258,7 @@ fn a_disk_that_fails_fails_the_lookup_and_no_other() {
     let call = post(&mut client, fan, &input(1, 8), 0);
     assert_eq!(wait(&mut client, call).unwrap_err().outcome, Outcome::Media);
     assert_eq!(client.counted(statistics_kind::VOLUME_BY_FUNCTIONS, "data").unwrap().0, [17, 0, 0, 17]);
+    assert_eq!(target.seen().errors, 17);
     target.disk.is(Mood::Well);
     assert_eq!(client.call(walk, &input(5, 8), 8).ok(), end_of(5, 8));
 }
@@ -347,6 +354,7 @@ fn a_function_ends_although_its_disk_hangs() {
         let reads = target.disk.reads.load(Ordering::SeqCst);
         client.send(tag, &request).ok();
         target.is_asked_for(reads + 1);
+        assert!(target.seen().waiting > 0, "the reads of functions count");
         let answer = client.queue.command(Sqe::function_cancel(COMPUTE, tag, true, 10_000), None, 0);
         assert_eq!((answer.status, answer.result), (Status::SUCCESS, 0), "it has stopped");
         assert_eq!(client.finish(tag).1.outcome, Outcome::Cancelled);
@@ -354,6 +362,12 @@ fn a_function_ends_although_its_disk_hangs() {
         assert_eq!(trailer.outcome, Outcome::Deadline, "{}", trailer.message);
         target.disk.is(Mood::Well);
         assert_eq!(client.result(&request), locally("wc", &[], &bytes));
+        // Reads that were left end, too (those of a pipe can be cancelled), and then nothing is owed.
+        let until = Instant::now() + Duration::from_secs(20);
+        while target.seen().waiting > 0 {
+            assert!(Instant::now() < until, "{:?}", target.seen());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 }
 

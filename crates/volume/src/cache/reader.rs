@@ -141,7 +141,7 @@ impl ReadAt for KeptReader {
             };
             let runs = missing.chunk_by(|a, b| a + 1 == *b && is_whole(*a) && is_whole(*b));
             for blocks in runs.flat_map(|run| run.chunks(READ_BLOCKS)) {
-                into = self.fetch(blocks, &range, into).await.map_err(std::io::Error::from)?;
+                into = self.fetch(blocks, &range, into).await.map_err(|errno| self.volume.error(errno))?;
             }
             Ok(into.buffer)
         })

@@ -36,7 +36,7 @@ use self::journal::{CHANGES_MAX, Change, ChangeKind, Header, PAGE_LEN, START_MAG
 pub(super) use self::mark::{ATTRIBUTE, Mark};
 use self::pages::{Pages, Place};
 use self::worker::Worker;
-use crate::medium::{Access, Action, Medium, Properties, Step};
+use crate::medium::{Access, Action, Medium, Properties, Shortened, Step};
 
 /// Bytes of a journal.
 pub(super) const JOURNAL_LEN: u64 = 32 << 20;
@@ -198,6 +198,10 @@ impl Drop for AtomicMedium {
 impl Medium for AtomicMedium {
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn shortened(&self) -> Option<Shortened> {
+        self.inner.shortened()
     }
 
     fn start(&self, access: &Access<'_>) -> Step {

@@ -16,13 +16,13 @@ use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
 use diskside_sys::lock::{Lock, try_lock};
 use rustix::fs::{
-    Advice, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fadvise, fallocate, fdatasync, flock, fstat,
-    open, openat, readlinkat,
+    Advice, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags, fadvise, fallocate,
+    fdatasync, flock, fstat, open, openat, readlinkat, statx,
 };
 use rustix::io::{ReadWriteFlags, preadv2, retry_on_intr};
 use rustix::process::geteuid;
 
-use crate::medium::{Access, Action, Medium, Properties, Step};
+use crate::medium::{Access, Action, Medium, Properties, Shortened, Step};
 
 /// How long a lock that another process holds is waited for: a target that was killed may still be going away.
 const LOCK_PATIENCE: Duration = Duration::from_secs(5);
@@ -40,6 +40,8 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct FileMedium {
     file: Arc<OwnedFd>,
+    /// `None`: it is a device, which nobody shortens.
+    path: Option<PathBuf>,
     is_remote: bool,
     properties: Properties,
     /// The file system has `FALLOC_FL_PUNCH_HOLE`.
@@ -88,6 +90,7 @@ impl FileMedium {
         Ok(Self {
             is_remote: diskside_sys::attributes::is_remote(&file).unwrap_or(false),
             file: Arc::new(file.into()),
+            path: (!is_device).then(|| path.to_owned()),
             properties,
             punches: AtomicBool::new(true),
             zeroes: AtomicBool::new(true),
@@ -144,6 +147,14 @@ impl Medium for FileMedium {
 
     fn has_name(&self) -> bool {
         fstat(&self.file).map_or(true, |status| status.st_nlink > 0)
+    }
+
+    fn shortened(&self) -> Option<Shortened> {
+        // As this machine knows it: a file system elsewhere may hang, and with it a reactor.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let len_bytes = statx(&self.file, "", flags, StatxFlags::SIZE).ok()?.stx_size;
+        let path = self.path.clone().filter(|_| len_bytes < self.properties.len_bytes)?;
+        Some(Shortened { path, len_bytes })
     }
 
     fn start(&self, access: &Access<'_>) -> Step {

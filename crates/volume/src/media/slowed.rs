@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 
-use crate::medium::{Access, Medium, Properties, Step};
+use crate::medium::{Access, Medium, Properties, Shortened, Step};
 
 /// Any medium, each of whose accesses takes a time of its own, and all of which share a rate.
 #[derive(Debug)]
@@ -72,6 +72,10 @@ impl Medium for SlowedMedium {
 
     fn has_name(&self) -> bool {
         self.inner.has_name()
+    }
+
+    fn shortened(&self) -> Option<Shortened> {
+        self.inner.shortened()
     }
 
     fn reads_at_once(&self) -> usize {

@@ -312,7 +312,11 @@ pub struct StatisticsEntry {
     /// Content hash of the function's program; of space, the most files that a host may have, 0 without a quota; of a limit of a
     /// quota, the id of the quota.
     pub program_id: U64,
-    reserved56: [u8; 8],
+    /// Operations that the disk below a volume or an export has not answered, for hosts and functions: of the kinds
+    /// [`VOLUME`](statistics_kind::VOLUME) and [`EXPORT`](statistics_kind::EXPORT).
+    pub waiting: U32,
+    /// Milliseconds that the oldest of them has waited.
+    pub oldest_ms: U32,
     name: [u8; 64],
 }
 const _: () = assert!(size_of::<StatisticsEntry>() == 128);

@@ -10,6 +10,7 @@ use crate::session::place::{Now, Place};
 use diskside_engine::{CallLimits, Codec};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{Request, block_on, run_here};
+use diskside_io::unanswered;
 use diskside_sbpf::image::{InputElement, InputKind};
 use diskside_sbpf::machine::CancelToken;
 use std::io;
@@ -218,6 +219,7 @@ fn head(file: &File, now: &Now, len: usize) -> io::Result<Vec<u8>> {
     match &inner.place {
         Place::Local { path, descriptor: None, .. } => {
             let mut head = vec![0; len as usize];
+            let _asked = unanswered::here().ask(Instant::now());
             let read = std::fs::File::open(path)?.read_at(&mut head, 0)?;
             head.truncate(read);
             Ok(head)

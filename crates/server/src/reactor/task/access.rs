@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Instant;
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
@@ -14,6 +15,20 @@ use diskside_volume::guard::{Asks, Mode};
 use diskside_volume::medium::{Access, Action};
 
 impl Task {
+    /// Its medium is asked for what it needs next: that of the volume whose blocks it holds, which of a copy's source is another.
+    pub(in crate::reactor) fn ask(&mut self, now: Instant) {
+        let volume = self.held.as_ref().map_or(&self.volume, |held| &held.volume);
+        self.asked = volume.volume.ask(now);
+    }
+
+    /// The place of a fetch on its volume.
+    pub(in crate::reactor) fn fetched_from(&self) -> Option<u64> {
+        match self.work {
+            Work::Fetch { offset, .. } => Some(offset),
+            _ => None,
+        }
+    }
+
     /// Reads `len` bytes at `offset` into the task's buffer.
     pub(super) fn transfer_in(&mut self, volume: &LocalVolume, offset: u64, len: usize) -> Flow {
         while self.done < len {
