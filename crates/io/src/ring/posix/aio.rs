@@ -1,8 +1,8 @@
 //! Reads and writes past the page cache (`O_DIRECT`) by the kernel's older asynchronous interface, `io_submit(2)`. Container engines
 //! allow it, and no thread waits for the disk.
 //!
-//! The kernel is told not to wait while it begins one (`RWF_NOWAIT`). What it refuses then, such as a write that has to allocate, and what
-//! there is no room for, is for a [thread](super::workers).
+//! The kernel is told not to wait while it begins one (`RWF_NOWAIT`). A [thread](super::workers) does those that it refuses then, such as a
+//! write that has to allocate, and those that there is no room for.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -81,7 +81,7 @@ impl Aio {
         let (mut at, mut refused) = (0, Vec::new());
         while at < blocks.len() {
             let rest = &blocks[at..];
-            // SAFETY: the kernel copies the blocks. What they point to is owned by jobs, which stay until their events have come.
+            // SAFETY: the kernel copies the blocks. They point to memory of jobs, which stay until their events have come.
             let taken =
                 unsafe { libc::syscall(libc::SYS_io_submit, self.context, rest.len() as libc::c_long, rest.as_ptr()) };
             if taken > 0 {
