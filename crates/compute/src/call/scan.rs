@@ -455,3 +455,17 @@ impl fmt::Debug for ScanJob {
         f.debug_struct("ScanJob").field("tag", &self.tag).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_error_of_a_disk_is_found_in_what_the_process_of_a_scan_tells() {
+        assert_eq!(errno_in("data/t.parquet: Input/output error (os error 5)"), Some(Errno::IO));
+        for other in ["data/t.parquet: it became shorter while it was read", "x (os error 0)", "x (os error 99999)", ""]
+        {
+            assert_eq!(errno_in(other), None, "{other}");
+        }
+    }
+}
