@@ -16,7 +16,6 @@ use diskside_io::ring::Op;
 use diskside_io::unanswered::Asked;
 use diskside_rights::Access;
 use diskside_sys::cache::residency;
-use diskside_volume::health::is_of_disk;
 use diskside_wire::file::{FileOp, FileRequest};
 use rustix::fs::{FileType, Statx};
 use rustix::io::Errno;
@@ -180,10 +179,8 @@ impl PlainRead {
         let done = match read {
             Ok((after, bytes)) => Ok(read_bytes(&self.before, &after, bytes)),
             Err(errno) => {
-                if is_of_disk(errno) {
-                    let (operation, file) = (FileOp::Read.to_string(), &self.file);
-                    file.export.failed(&operation, &file.name, Some(self.offset), errno);
-                }
+                let (operation, file) = (FileOp::Read.to_string(), &self.file);
+                file.export.failed(&operation, &file.name, Some(self.offset), errno);
                 Err(read_failed(&self.file, self.offset, errno))
             }
         };

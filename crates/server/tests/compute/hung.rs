@@ -183,7 +183,7 @@ fn a_file_that_hangs_keeps_nothing_of_its_export_but_its_own_reads() {
     for (host, reads) in hosts.iter_mut().zip(&open) {
         assert!(reads.iter().all(|(tag, ..)| is_over(host, *tag).is_none()), "it does not hang");
     }
-    // One read of the first host that waits for its turn is given up: it is not begun any more.
+    // One read of the first host waits for its turn and is given up: it is not begun any more.
     let (given_up, ..) = open[0].pop().unwrap();
     hosts[0].queue.command(Sqe::function_cancel(COMPUTE, given_up, false, 0), None, 0).ok();
     drop(hang);
