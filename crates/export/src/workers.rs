@@ -177,6 +177,8 @@ impl Queue {
                 ASKED.set(None);
                 state = self.lock();
                 state.ended(whose, file);
+                // Another job of its host and another one of its file may have waited for it, and this thread takes one of them.
+                self.changed.notify_one();
             } else if state.ended {
                 return;
             } else {
@@ -225,5 +227,43 @@ impl Drop for Workers {
 impl fmt::Debug for Workers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Workers").field("credentials", &self.credentials).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::ExportSpec;
+
+    /// The end of a job lets two begin: one of its host, and one of its file. The second of them waited until something else came.
+    #[test]
+    fn what_waits_for_a_host_and_what_waits_for_a_file_begin_together() {
+        let credentials = Credentials::of(&ExportSpec::new("test", "/")).unwrap();
+        let workers = Workers::start("test", credentials, THREADS_MAX).unwrap();
+        let (begins, begun) = mpsc::channel();
+        let submit = |whose, file, name: &'static str| {
+            let (end, ended) = mpsc::channel::<()>();
+            let begins = begins.clone();
+            workers.submit_for(Whose::Host(whose), file, move || {
+                begins.send(name).unwrap();
+                // Its other end is dropped.
+                let _ = ended.recv();
+            });
+            end
+        };
+        let next = || begun.recv_timeout(Duration::from_secs(20)).expect("a thread is free");
+        // A host that has all it may have at a time, a file too, and two threads without work.
+        let mut of_file: Vec<_> = (0..4).map(|_| submit(1, Some(7), "file")).collect();
+        let others: Vec<_> = (0..2).map(|_| submit(1, None, "other")).collect();
+        assert_eq!((0..6).map(|_| next()).filter(|name| *name == "file").count(), 4);
+        let waiting = [submit(1, None, "of the host"), submit(2, Some(7), "of the file")];
+        assert!(begun.recv_timeout(Duration::from_millis(100)).is_err(), "neither may begin");
+        of_file.pop();
+        let mut both = [next(), next()];
+        both.sort_unstable();
+        assert_eq!(both, ["of the file", "of the host"]);
+        drop((of_file, others, waiting));
     }
 }
