@@ -143,13 +143,16 @@ fn engine(
     }
     let session = &job.file.inner.session;
     let _closed = close_when_cancelled(&call);
-    let started = Instant::now();
+    let (started, of_stream) =
+        (Instant::now(), call.sources.iter().any(|source| matches!(source, Source::Stream { .. })));
     let ran = session.on_host(call.threads, || session.engine().run(&call, &mut sink)).map_err(|error| {
         let (path, source) = match &error {
             CallError::Read { error: ReadError::Read { path, source, .. }, .. } => (path, source),
             CallError::Read { error: ReadError::OutOfRange { path, start, end, len }, .. } => {
                 return SessionError::out_of_range(&path.display().to_string(), *start..*end, *len);
             }
+            // Whether the engine or the stream looks at the clock first makes no difference to who waits.
+            CallError::Late { place } if of_stream => return SessionError::Late(place.source.clone()),
             _ => return error.into(),
         };
         let name = path.display().to_string();
