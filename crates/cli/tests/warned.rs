@@ -29,6 +29,38 @@ fn the_processors_of_a_configuration_are_checked_as_the_process_may_use_them() {
     assert!(first == last || code == Some(2) && said.contains(&told), "{said}");
 }
 
+/// The threads that compute began with the processor of the reactor that started them: with `cores`, all functions ran on the reactors'
+/// processors, which those were to have for themselves.
+#[test]
+fn functions_run_on_other_processors_than_pinned_reactors() {
+    let place = Place::new();
+    let allowed = |status: &str| {
+        let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+        list.expect("it says so").trim().to_owned()
+    };
+    let all = allowed(&std::fs::read_to_string("/proc/self/status").expect("text"));
+    let first = all.split([',', '-']).next().expect("one").to_owned();
+    if all == first {
+        return eprintln!("not tested: this process may use one processor");
+    }
+    place.write(&format!("reactors = 1\ncores = [{first}]\n{}", place.export("one")));
+    let server = Logged::start(&place, &mut serve(place.config()));
+    good(&["run", "wc", &format!("{}/one/f", server.target), "--where", "device"]);
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", server.process.0.id())).expect("its threads");
+    let of_thread = |task: std::io::Result<std::fs::DirEntry>| {
+        let path = task.expect("a thread").path();
+        let read = |name| std::fs::read_to_string(path.join(name)).expect("text");
+        (read("comm").trim().to_owned(), allowed(&read("status")))
+    };
+    let threads: Vec<(String, String)> = tasks.map(of_thread).collect();
+    let of =
+        |name: &str| threads.iter().filter(|(own, _)| own == name).map(|(_, cpus)| cpus.as_str()).collect::<Vec<_>>();
+    assert_eq!(of("diskside-0"), [first.as_str()]);
+    let engines = of("engine");
+    let is_first = |cpus: &&str| cpus.split([',', '-']).next() == Some(&first);
+    assert!(!engines.is_empty() && !engines.iter().any(is_first), "{threads:?}");
+}
+
 /// A file gave a path another state while `--listen` was given, and nothing said that this has no effect.
 #[test]
 fn a_server_says_that_its_command_line_takes_the_place_of_the_file_s_paths() {

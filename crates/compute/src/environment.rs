@@ -111,6 +111,8 @@ pub struct Surroundings {
     pub reactors: Arc<dyn Reactors>,
     /// Hears what hosts load and run.
     pub watch: Arc<dyn Watch>,
+    /// The processors that reactors are pinned to: functions run on the others, if there are any.
+    pub reactor_cores: Vec<usize>,
 }
 
 impl Environment {
@@ -125,7 +127,7 @@ impl Environment {
             active_max: config.active_programs.into(),
         };
         let programs = Programs::new(&engine, limits).map_err(io::Error::other)?;
-        let pool = Pool::new(PoolLimits {
+        let limits = PoolLimits {
             threads_max: THREADS_MAX,
             host_calls_max: config.host_calls,
             memory: config.calls_memory(),
@@ -133,12 +135,13 @@ impl Environment {
             host_prompt_max: HOST_PROMPT_MAX,
             prompt_threads: PROMPT_THREADS,
             parked_max: PARKED_MAX,
-        });
+        };
+        let pool = Pool::beside(limits, surroundings.reactor_cores.clone());
         let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
         let ledger = Ledger::new(config.kept_memory());
         let cache = Arc::new(BlockCache::new(config.cache.bytes()));
         let (standard, device_memory) = (Standard::new(&config).map(Arc::new), DeviceMemory::new(&config));
-        let Surroundings { volumes, volume_stats, exports, quotas, reactors, watch } = surroundings;
+        let Surroundings { volumes, volume_stats, exports, quotas, reactors, watch, reactor_cores: _ } = surroundings;
         Ok(Self {
             config,
             engine,

@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use diskside_io::unanswered::Asked;
+use diskside_sys::schedule::leave_processors;
 use diskside_volume::health::Health;
 
 use super::credentials::Credentials;
@@ -151,6 +152,10 @@ impl Workers {
         let mut name = format!("x-{}", self.name);
         name.truncate(15);
         std::thread::Builder::new().name(name).spawn(move || {
+            // A reactor may have started it, which is pinned.
+            if let Err(error) = leave_processors(&[]) {
+                tracing::debug!(%error, "a thread of an export keeps the processors of the one that started it");
+            }
             let taken = credentials.take_on();
             let fine = taken.is_ok();
             // Only the first thread is waited for.

@@ -3,6 +3,8 @@
 use std::io;
 use std::time::Duration;
 
+use rustix::thread::CpuSet;
+
 use crate::checked;
 
 /// A scheduling policy of threads without real-time priority; see `sched(7)`.
@@ -87,6 +89,16 @@ pub fn step_back(behind: Behind) -> io::Result<()> {
 /// Longer than the slice of a reactor (100 us), which such a thread must not preempt.
 const ANSWERS_SLICE: Duration = Duration::from_micros(500);
 const CALLS_SLICE: Duration = Duration::from_millis(4);
+
+/// Lets the calling thread run on the processors of the process, as its first thread has them, but for those that are `taken`, if
+/// others are left. A thread begins with the processors of the one that started it.
+pub fn leave_processors(taken: &[usize]) -> io::Result<()> {
+    let process = rustix::thread::sched_getaffinity(Some(rustix::process::getpid()))?;
+    let mut left = process;
+    taken.iter().filter(|core| **core < CpuSet::MAX_CPU).for_each(|core| left.unset(*core));
+    let set = if left.count() == 0 { process } else { left };
+    Ok(rustix::thread::sched_setaffinity(None, &set)?)
+}
 
 /// How long the calling thread has had a processor so far.
 #[must_use]
@@ -179,6 +191,33 @@ mod tests {
         };
         assert_eq!(std::thread::spawn(idle).join().unwrap().unwrap(), Some(Policy::Idle), "nor here");
         assert_eq!((policy().unwrap(), nice()), before, "other threads keep theirs");
+    }
+
+    /// A server's `cores` pin its reactors. Its engines are started by them, and all functions ran on the reactors' processors.
+    #[test]
+    fn a_thread_leaves_the_processors_of_the_one_that_started_it() {
+        let all = rustix::thread::sched_getaffinity(None).unwrap();
+        let first = (0..CpuSet::MAX_CPU).find(|core| all.is_set(*core)).unwrap();
+        let mut one = CpuSet::new();
+        one.set(first);
+        let of_started = move |taken: Vec<usize>| {
+            std::thread::spawn(move || {
+                rustix::thread::sched_setaffinity(None, &one).unwrap();
+                let started =
+                    move || leave_processors(&taken).map(|()| rustix::thread::sched_getaffinity(None).unwrap());
+                std::thread::spawn(started).join().unwrap().unwrap()
+            })
+            .join()
+            .unwrap()
+        };
+        assert_eq!(of_started(Vec::new()), all);
+        let every: Vec<usize> = (0..CpuSet::MAX_CPU + 1).collect();
+        assert_eq!(of_started(every), all, "none would be left");
+        if all.count() > 1 {
+            let mut others = all;
+            others.unset(first);
+            assert_eq!(of_started(vec![first]), others);
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use diskside_io::ownring;
 use diskside_sbpf::machine::CancelToken;
-use diskside_sys::schedule::{Behind, step_back};
+use diskside_sys::schedule::{Behind, leave_processors, step_back};
 use diskside_wire::function::Class;
 
 use crate::schedule::quota::Bounds;
@@ -45,6 +45,8 @@ pub(crate) struct Pool {
 
 struct Inner {
     limits: PoolLimits,
+    /// Processors of reactors, which are left to them if there are others.
+    reactor_cores: Vec<usize>,
     state: Mutex<State>,
     changed: Condvar,
     /// Work that was given and has not ended: a thread has it, or is to have it.
@@ -97,9 +99,15 @@ impl From<Class> for WorkClass {
 }
 
 impl Pool {
+    #[cfg(test)]
     pub(crate) fn new(limits: PoolLimits) -> Self {
+        Self::beside(limits, Vec::new())
+    }
+
+    /// A pool whose threads leave these processors to the reactors that are pinned to them.
+    pub(crate) fn beside(limits: PoolLimits, reactor_cores: Vec<usize>) -> Self {
         let (state, changed, working) = (Mutex::default(), Condvar::new(), AtomicUsize::new(0));
-        Self { inner: Arc::new(Inner { limits, state, changed, working }) }
+        Self { inner: Arc::new(Inner { limits, reactor_cores, state, changed, working }) }
     }
 
     /// Queues work. False: the host has too much of it waiting, or the pool is stopping.
@@ -235,6 +243,10 @@ impl Inner {
     fn start_thread(self: &Arc<Self>, state: &mut State) {
         let inner = Arc::clone(self);
         let started = std::thread::Builder::new().name("engine".into()).spawn(move || {
+            // A reactor may have started it, which is pinned.
+            if let Err(error) = leave_processors(&inner.reactor_cores) {
+                tracing::debug!(%error, "an engine keeps the processors of the thread that started it");
+            }
             // Reactors come first: a command of a host must not wait until a function has used up its time slice.
             if let Err(error) = step_back(Behind::Answers) {
                 tracing::debug!(%error, "an engine keeps its scheduling policy and priority");

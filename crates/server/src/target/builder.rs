@@ -228,6 +228,7 @@ impl Opened {
                 quotas: Arc::clone(&quotas),
                 reactors: Arc::clone(&mailboxes) as Arc<dyn Reactors>,
                 watch: Arc::clone(&audit) as Arc<dyn Watch>,
+                reactor_cores: config.cores.clone(),
             };
             let compute = Compute::start(config.compute.clone(), surroundings).map_err(TargetError::Compute)?;
             for namespace in compute.namespaces(|name| identity::namespace_uuid(&config.nqn, name)) {
