@@ -241,12 +241,14 @@ mod tests {
 
     use super::*;
     use crate::ExportSpec;
+    use diskside_volume::health::Below;
 
     /// The end of a job lets two begin: one of its host, and one of its file. The second of them waited until something else came.
     #[test]
     fn what_waits_for_a_host_and_what_waits_for_a_file_begin_together() {
         let credentials = Credentials::of(&ExportSpec::new("test", "/")).unwrap();
-        let workers = Workers::start("test", credentials, THREADS_MAX).unwrap();
+        let health = Arc::new(Health::new(Below::Export, "test"));
+        let workers = Workers::start("test", credentials, THREADS_MAX, &health).unwrap();
         let (begins, begun) = mpsc::channel();
         let submit = |whose, file, name: &'static str| {
             let (end, ended) = mpsc::channel::<()>();
