@@ -1,13 +1,11 @@
 //! An open file as output of a function: in place, at its end, or as a whole.
 
 mod lane;
-mod patience;
 mod replacement;
 
 use std::io::{self, Write};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 
 use diskside_wire::file::{FileHandle, FileOp};
 use rustix::fs;
@@ -19,7 +17,6 @@ use super::open_file::OpenFile;
 use super::operations::{opened_for, sync};
 use crate::reply::FileError;
 use lane::{Lane, Position};
-use patience::{LOOK, Patience};
 use replacement::Replacement;
 
 /// Where a function's output goes in a file.
@@ -47,7 +44,6 @@ pub struct FileSink {
     file: Arc<OpenFile>,
     way: Way,
     lane: Lane,
-    patience: Patience,
     /// Bytes that are in the file, once that is known.
     written: Option<u64>,
     durable: u64,
@@ -66,19 +62,6 @@ enum Way {
 impl FileSession {
     /// The file of a handle, to write to. Waits for the disk: not for a reactor.
     pub fn sink(&self, handle: FileHandle, mode: SinkMode) -> Result<FileSink, FileError> {
-        self.sink_unless(handle, mode, || false)
-    }
-
-    /// The same; once it is `stopped`, which is asked some times a second, it waits no more than five seconds for a disk that does not
-    /// answer. Then all fails with `ECANCELED`, how much of the output is in the file is not known, and what is to be taken back is when
-    /// the disk answers.
-    pub fn sink_unless(
-        &self,
-        handle: FileHandle,
-        mode: SinkMode,
-        stopped: impl Fn() -> bool + Send + Sync + 'static,
-    ) -> Result<FileSink, FileError> {
-        let patience = Patience::new(stopped);
         let file = opened_for(self, FileOp::Write, handle)?;
         let (file, way, position) = match mode {
             SinkMode::InPlace { offset } => (file, Way::InPlace, Position::At(offset)),
@@ -88,13 +71,13 @@ impl FileSession {
             }
             SinkMode::Replace => {
                 let old = Arc::clone(&file);
-                let (new, replacement) = on_worker(&file, "create", &patience, move || Replacement::begin(old))?;
+                let (new, replacement) = on_worker(&file, "create", move || Replacement::begin(old))?;
                 (Arc::new(new), Way::Replace(Arc::new(replacement)), Position::At(0))
             }
         };
-        let (session, lane) = (self.clone(), Lane::new(Arc::clone(&file), position, patience.clone()));
+        let (session, lane) = (self.clone(), Lane::new(Arc::clone(&file), position));
         let (written, durable, failure) = (None, 0, None);
-        Ok(FileSink { session, handle, file, way, lane, patience, written, durable, failure, finished: false })
+        Ok(FileSink { session, handle, file, way, lane, written, durable, failure, finished: false })
     }
 }
 
@@ -180,12 +163,10 @@ impl FileSink {
         }
         let file = Arc::clone(&self.file);
         let synced = match &self.way {
-            Way::InPlace | Way::Append(_) => on_worker(&self.file, "sync", &self.patience, move || sync(&file, true)),
+            Way::InPlace | Way::Append(_) => on_worker(&self.file, "sync", move || sync(&file, true)),
             Way::Replace(replacement) => {
                 let replacement = Arc::clone(replacement);
-                on_worker(&self.file, "sync", &self.patience, move || {
-                    sync(&file, false).and_then(|()| replacement.check())
-                })
+                on_worker(&self.file, "sync", move || sync(&file, false).and_then(|()| replacement.check()))
             }
         };
         if synced.is_err() {
@@ -203,7 +184,7 @@ impl FileSink {
         self.finished = true;
         if let Way::Replace(replacement) = &self.way {
             let (replacement, new) = (Arc::clone(replacement), Arc::clone(&self.file));
-            let handle_file = on_worker(&self.file, "publish", &self.patience, move || replacement.publish(&new))?;
+            let handle_file = on_worker(&self.file, "publish", move || replacement.publish(&new))?;
             self.session.replace(self.handle, handle_file);
         }
         self.durable = self.written_bytes();
@@ -227,38 +208,24 @@ impl FileSink {
             Way::Append(_) | Way::Replace(_) => self.lane.discard(),
         };
         self.written = Some(written);
-        if self.patience.is_over() {
-            return self.leave();
-        }
         let file = Arc::clone(&self.file);
         let undone = match &self.way {
-            Way::InPlace => on_worker(&self.file, "sync", &self.patience, move || sync(&file, true).map(|()| written)),
+            Way::InPlace => on_worker(&self.file, "sync", move || sync(&file, true).map(|()| written)),
             Way::Append(start) => {
                 let start = *start;
-                on_worker(&self.file, "truncate", &self.patience, move || take_back(&file, start, written))
+                on_worker(&self.file, "truncate", move || take_back(&file, start, written))
             }
             Way::Replace(replacement) => {
                 let replacement = Arc::clone(replacement);
-                on_worker(&self.file, "unlink", &self.patience, move || {
+                on_worker(&self.file, "unlink", move || {
                     replacement.discard();
                     Ok(0)
                 })
             }
         };
         self.durable = undone.unwrap_or_else(|error| {
-            tell_that_it_stays(&self.file, &error);
+            tracing::warn!(file = self.file.name, %error, "a failed write could not be taken back");
             0
-        });
-    }
-
-    /// Waits no longer for the disk: what is to be taken back is when it answers. A replacement goes with the last thread that has it.
-    fn leave(&mut self) {
-        let file = Arc::clone(&self.file);
-        let start = if let Way::Append(start) = self.way { Some(start) } else { None };
-        self.lane.when_idle(move |written| {
-            if let Some(Err(error)) = start.map(|start| take_back(&file, start, written)) {
-                tell_that_it_stays(&file, &error);
-            }
         });
     }
 }
@@ -305,38 +272,13 @@ fn take_back(file: &OpenFile, start: u64, written: u64) -> Result<u64, FileError
     Ok(0)
 }
 
-fn tell_that_it_stays(file: &OpenFile, error: &FileError) {
-    tracing::warn!(file = file.name, %error, "a failed write could not be taken back");
-}
-
-/// Nobody waits for the disk any more.
-fn left(file: &OpenFile) -> FileError {
-    let message = format!(
-        "writing {}: the disk has not answered since the call was stopped; how much of the output is there is not known",
-        file.name
-    );
-    FileError::because(Errno::CANCELED, message)
-}
-
 /// Runs `job` as the export's user, and tells of a disk that fails the operation.
 fn on_worker<T: Send + 'static>(
     file: &OpenFile,
     operation: &str,
-    patience: &Patience,
     job: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {
     let failed = || FileError::because(Errno::IO, format!("{}: the target failed; see its log", file.name));
-    let (sender, receiver) = sync_channel(1);
-    file.export.workers.submit(move || drop(sender.send(job())));
-    loop {
-        match receiver.recv_timeout(LOOK) {
-            Ok(done) => {
-                return done
-                    .inspect_err(|error: &FileError| file.export.failed(operation, &file.name, None, error.errno));
-            }
-            Err(RecvTimeoutError::Disconnected) => return Err(failed()),
-            Err(RecvTimeoutError::Timeout) if patience.is_over() => return Err(left(file)),
-            Err(RecvTimeoutError::Timeout) => {}
-        }
-    }
+    let done = file.export.workers.run(job).ok_or_else(failed)?;
+    done.inspect_err(|error| file.export.failed(operation, &file.name, None, error.errno))
 }

@@ -14,7 +14,6 @@ use diskside_engine::{
     Asked, Call, CallError, CallLimits, Codec, Engine, Outcome as Ran, Pieces, ReadAt, Sink as EngineSink, Source,
     Turns,
 };
-use diskside_io::Errno;
 use diskside_io::stream::StreamPart;
 use diskside_sbpf::image::Kind;
 use diskside_wire::function::{Called, CompressedBy, Decompression, Endpoint, Outcome, Placement, Times, Trailer};
@@ -193,11 +192,6 @@ impl Job {
         {
             trailer = trailer::of_sink(&error);
         }
-        if trailer.outcome == Outcome::Errno && trailer.returned == -i64::from(Errno::CANCELED.raw_os_error()) {
-            // A sink whose disk hangs was left.
-            let is_cancelled = self.control.cancel.is_cancelled();
-            trailer.outcome = if is_cancelled { Outcome::Cancelled } else { Outcome::Deadline };
-        }
         if trailer.outcome != Outcome::Ok {
             sinks.abort();
         }
@@ -295,7 +289,7 @@ impl Job {
                 PlannedSource::File(handle, endpoint) => {
                     let file = files.source(*handle)?;
                     let range = range_of(endpoint, file.len_bytes()).ok_or_else(|| FileError {
-                        errno: Errno::INVAL,
+                        errno: diskside_io::Errno::INVAL,
                         changed: false,
                         message: format!(
                             "the range from byte {} on is not in {}, which has {} bytes",
@@ -406,9 +400,7 @@ impl Job {
                         Placement::Append => SinkMode::Append,
                         Placement::Replace => SinkMode::Replace,
                     };
-                    let (cancel, until) = (self.control.cancel.clone(), self.queued + self.plan.limits.deadline);
-                    let stopped = move || cancel.is_cancelled() || Instant::now() >= until;
-                    let sink = Some(files.sink_unless(*handle, mode, stopped)?);
+                    let sink = Some(files.sink(*handle, mode)?);
                     let result = Written::default();
                     Sink::File(Box::new(FileOut { sink, len: endpoint.len, taken: 0, result }))
                 }

@@ -7,11 +7,8 @@
 //! * After a failure nothing more is written.
 //! * At most [`MEMORY_BYTES`] of the output are in memory. A function that makes more waits for the disk.
 //! * A thread of the export has the lane for one piece, then serves others.
-//! * A wait for a disk that hangs ends once the output is not wanted any more ([`Patience`]); what is written from then on is the
-//!   piece that a thread has.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,8 +19,7 @@ use diskside_sys::cache::begin_flush;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use super::patience::{LOOK, Patience};
-use super::{left, still_ours};
+use super::still_ours;
 use crate::open_file::OpenFile;
 use crate::operations::write_all;
 use crate::reply::FileError;
@@ -60,7 +56,6 @@ pub(super) struct Lane {
 #[derive(Debug)]
 struct Shared {
     file: Arc<OpenFile>,
-    patience: Patience,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -74,27 +69,13 @@ struct State {
     /// Pieces that were written, for the next ones.
     spare: Vec<Buffer>,
     failure: Option<FileError>,
-    /// Bytes that are written, as far as threads have said.
-    written: u64,
-    /// What a thread does when none has the writer.
-    then: Option<Then>,
-}
-
-/// Gets the number of bytes that are written.
-struct Then(Box<dyn FnOnce(u64) + Send>);
-
-impl fmt::Debug for Then {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Then")
-    }
 }
 
 impl Lane {
-    pub(super) fn new(file: Arc<OpenFile>, position: Position, patience: Patience) -> Self {
+    pub(super) fn new(file: Arc<OpenFile>, position: Position) -> Self {
         let writer = Writer { file: Arc::clone(&file), position, written: 0, direct: Direct::Untried };
-        let (queue, spare, failure, then) = Default::default();
-        let state = State { queue, writer: Some(writer), spare, failure, written: 0, then };
-        let shared = Arc::new(Shared { file, patience, state: Mutex::new(state), changed: Condvar::new() });
+        let state = State { queue: VecDeque::new(), writer: Some(writer), spare: Vec::new(), failure: None };
+        let shared = Arc::new(Shared { file, state: Mutex::new(state), changed: Condvar::new() });
         Self { shared, filling: None, filled: 0, put: 0, position }
     }
 
@@ -130,20 +111,6 @@ impl Lane {
         (written, failure.map_or(sent, Err))
     }
 
-    /// Has a thread of the export do this once none of them writes any more. Nothing more is begun to be written.
-    pub(super) fn when_idle(&mut self, then: impl FnOnce(u64) + Send + 'static) {
-        (self.filling, self.filled) = (None, 0);
-        let mut state = self.shared.lock();
-        state.queue.clear();
-        if state.writer.is_none() {
-            state.then = Some(Then(Box::new(then)));
-            return;
-        }
-        let written = state.written;
-        drop(state);
-        self.shared.file.export.workers.submit(move || then(written));
-    }
-
     /// Gives up the memory of pieces that are written.
     pub(super) fn shrink(&mut self) {
         self.shared.lock().spare.clear();
@@ -172,7 +139,7 @@ impl Lane {
         let filled = mem::take(&mut self.filled);
         let too_many = |state: &mut State| state.queue.len() >= PIECES_MAX && state.failure.is_none();
         let state = self.shared.lock();
-        let mut state = self.shared.wait_while(state, too_many).ok_or_else(|| left(&self.shared.file))?;
+        let mut state = self.shared.changed.wait_while(state, too_many).unwrap_or_else(PoisonError::into_inner);
         if let Some(failure) = &state.failure {
             return Err(failure.clone());
         }
@@ -190,27 +157,11 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nothing is left to be written. Gives the bytes that are, as far as it is known, and the failure.
+    /// Waits until nothing is left to be written. Gives the bytes that are, and the failure.
     fn wait_idle(&self) -> (u64, Option<FileError>) {
-        match self.wait_while(self.lock(), |state| state.writer.is_none()) {
-            Some(state) => (state.written, state.failure.clone()),
-            None => (self.lock().written, Some(left(&self.file))),
-        }
-    }
-
-    /// Waits. `None`: the disk has not answered, and nobody wants the output any more.
-    fn wait_while<'a>(
-        &self,
-        mut state: MutexGuard<'a, State>,
-        is_so: impl Fn(&mut State) -> bool,
-    ) -> Option<MutexGuard<'a, State>> {
-        while is_so(&mut state) {
-            if self.patience.is_over() {
-                return None;
-            }
-            state = self.changed.wait_timeout(state, LOOK).unwrap_or_else(PoisonError::into_inner).0;
-        }
-        Some(state)
+        let busy = |state: &mut State| state.writer.is_none();
+        let state = self.changed.wait_while(self.lock(), busy).unwrap_or_else(PoisonError::into_inner);
+        (state.writer.as_ref().map_or(0, |writer| writer.written), state.failure.clone())
     }
 }
 
@@ -239,9 +190,7 @@ impl Turn {
             let file = &self.shared.file;
             file.export.failed("write", &file.name, writer.offset(), failure.errno);
         }
-        let written = writer.written;
         let mut state = self.shared.lock();
-        state.written = written;
         state.spare.push(piece);
         if let Err(failure) = result {
             state.fail(failure);
@@ -260,11 +209,6 @@ impl Drop for Turn {
         }
         if state.queue.is_empty() {
             state.writer = writer;
-            let then = state.then.take().map(|Then(then)| (then, state.written));
-            drop(state);
-            if let Some((then, written)) = then {
-                then(written);
-            }
         } else {
             drop(state);
             Self { shared, writer }.queue();

@@ -5,9 +5,6 @@ use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use diskside_export::{ExportSpec, Exports, FileSink, SinkMode};
 use diskside_io::readahead::ReadAt as _;
@@ -224,81 +221,4 @@ fn output_meets_files_that_others_cut_or_remove_meanwhile() {
     let error = sink.finish().unwrap_err();
     assert!([Errno::STALE, Errno::NOENT].contains(&error.errno) && error.message.contains("data/x"), "{error:?}");
     assert_eq!(host.list("data", 4096), [""; 0], "and leaves nothing");
-}
-
-/// Nothing is written to a file system as long as this is there: who tries waits.
-struct Frozen(PathBuf);
-
-impl Frozen {
-    fn new(disk: &Disk) -> Self {
-        let frozen = Self(disk.host.path().to_owned());
-        assert!(Command::new("fsfreeze").arg("-f").arg(&frozen.0).status().unwrap().success());
-        frozen
-    }
-}
-
-impl Drop for Frozen {
-    fn drop(&mut self) {
-        assert!(Command::new("fsfreeze").arg("-u").arg(&self.0).status().unwrap().success());
-    }
-}
-
-/// A call whose output went to a disk that hung stayed for as long as that did, whatever its host and its deadline said.
-#[test]
-fn output_leaves_a_disk_that_hangs_once_nobody_wants_it_and_is_taken_back_later() {
-    let Some(disk) = Disk::new(None) else { return };
-    disk.put("log", b"12345");
-    disk.put("whole", b"old");
-    disk.put("place", b"-----");
-    let stopped = Arc::new(AtomicBool::new(false));
-    let sink = |name: &str, mode| {
-        let (handle, stopped) = (disk.host.open(name, RW), Arc::clone(&stopped));
-        disk.host.session.sink_unless(handle, mode, move || stopped.load(Ordering::SeqCst)).unwrap()
-    };
-    let mut append = sink("data/log", SinkMode::Append);
-    append.append(&[1; MIB]).unwrap();
-    let mut replace = sink("data/whole", SinkMode::Replace);
-    replace.append(&[2; 5 * MIB]).unwrap();
-    replace.settle().unwrap();
-    let mut in_place = sink("data/place", SinkMode::InPlace { offset: 0 });
-    let frozen = Frozen::new(&disk);
-    let late = Arc::clone(&stopped);
-    let stopper = std::thread::spawn(move || {
-        std::thread::sleep(Duration::from_millis(200));
-        late.store(true, Ordering::SeqCst);
-    });
-    let began = Instant::now();
-    let failed = std::thread::scope(|scope| {
-        let all = [
-            scope.spawn(|| append.append(b"more")),
-            scope.spawn(|| replace.append(b"more").and_then(|()| replace.complete())),
-            scope.spawn(|| in_place.append(b"+++").and_then(|()| in_place.complete())),
-        ];
-        all.map(|one| one.join().unwrap())
-    });
-    for (failed, name) in failed.into_iter().zip(["log", "whole", "place"]) {
-        let error = failed.unwrap_err();
-        assert_eq!(error.errno, Errno::CANCELED, "{}", error.message);
-        assert!(
-            error.message.starts_with(&format!("writing data/{name}: the disk has not answered")),
-            "{}",
-            error.message
-        );
-    }
-    assert_eq!([append.abort(), replace.abort(), in_place.abort()], [0; 3], "nothing is called durable");
-    drop((append, replace, in_place));
-    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
-    stopper.join().unwrap();
-    // Other files of the export are read meanwhile.
-    assert_eq!(disk.host.read(disk.host.open("data/place", FileFlags::READ)).unwrap(), b"-----");
-    drop(frozen);
-    let began = Instant::now();
-    while disk.host.content("log") != b"12345" {
-        assert!(began.elapsed() < Duration::from_secs(30), "{} bytes are left", disk.host.content("log").len());
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    assert_eq!(disk.host.content("whole"), b"old");
-    let mut names = disk.host.list("data", 4096);
-    names.retain(|name| name != "lost+found");
-    assert_eq!(names, ["log", "place", "whole"], "nothing of a new file is left");
 }
