@@ -1,10 +1,10 @@
 //! The metadata of a file, and when its content may have changed.
 
 use std::os::fd::BorrowedFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use diskside_wire::file::{FileAttributes, FileTime};
-use rustix::fs::{AtFlags, Statx, StatxFlags, StatxTimestamp, statx};
+use rustix::fs::{AtFlags, StatVfsMountFlags, Statx, StatxFlags, StatxTimestamp, fstatvfs, statx};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 use twox_hash::XxHash3_64;
@@ -25,6 +25,45 @@ pub(super) fn status_now(file: BorrowedFd<'_>) -> Option<Statx> {
     let wanted = StatxFlags::TYPE | StatxFlags::SIZE | StatxFlags::INO | StatxFlags::MTIME | StatxFlags::CTIME;
     StatxFlags::from_bits_retain(known.stx_mask).contains(wanted).then_some(known)
 }
+
+/// When a file system notes the time of a read, which may wait for its disk although the bytes are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ReadTimes {
+    Never,
+    /// `relatime`: if the time that it knows is not behind the last change, or a day ago.
+    Sometimes,
+    Always,
+}
+
+impl ReadTimes {
+    /// As the file's mount has them.
+    pub(super) fn of(file: BorrowedFd<'_>) -> Self {
+        let flags = fstatvfs(file).map_or(StatVfsMountFlags::empty(), |known| known.f_flag);
+        if flags.intersects(StatVfsMountFlags::NOATIME | StatVfsMountFlags::RDONLY) {
+            Self::Never
+        } else if flags.contains(StatVfsMountFlags::RELATIME) {
+            Self::Sometimes
+        } else {
+            Self::Always
+        }
+    }
+
+    /// Whether a read of a file with this status is noted.
+    pub(super) fn is_noted(self, known: &Statx, now: SystemTime) -> bool {
+        let at = |time: &StatxTimestamp| (time.tv_sec, time.tv_nsec);
+        let read = at(&known.stx_atime);
+        let now_s = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs().cast_signed());
+        match self {
+            Self::Never => false,
+            Self::Always => true,
+            Self::Sometimes => {
+                read <= at(&known.stx_mtime) || read <= at(&known.stx_ctime) || now_s.saturating_sub(read.0) >= DAY_S
+            }
+        }
+    }
+}
+
+const DAY_S: i64 = 24 * 3600;
 
 /// The status of a name in a directory, or with `EMPTY_PATH` of the directory itself.
 pub(super) fn status_at(dir: BorrowedFd<'_>, name: &[u8], flags: AtFlags) -> Result<Statx, Errno> {
@@ -84,4 +123,34 @@ pub(super) fn is_recent(status: &Statx) -> bool {
 
 fn device(status: &Statx) -> u64 {
     u64::from(status.stx_dev_major) << 32 | u64::from(status.stx_dev_minor)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{Timespec, Timestamps, futimens};
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    /// A read of bytes in memory froze a reactor while the disk hung: the file system noted the time, for which it waited for its journal.
+    #[test]
+    fn a_read_after_a_change_or_the_first_of_a_day_is_noted() {
+        let file = tempfile::tempfile().unwrap();
+        let now = SystemTime::now();
+        let seconds = now.duration_since(UNIX_EPOCH).unwrap().as_secs().cast_signed();
+        let status = |read_s: i64| {
+            let time = |tv_sec| Timespec { tv_sec, tv_nsec: 0 };
+            let times = Timestamps { last_access: time(read_s), last_modification: time(seconds - 1000) };
+            futimens(&file, &times).unwrap();
+            status_now(file.as_fd()).unwrap()
+        };
+        // Its status changed just now: whatever was read before that is not the last.
+        let before = status(seconds - 10);
+        assert!(ReadTimes::Sometimes.is_noted(&before, now));
+        let after = status(seconds + 10);
+        assert!(!ReadTimes::Sometimes.is_noted(&after, now));
+        let next_day = now + Duration::from_secs(24 * 3600 + 20);
+        assert!(ReadTimes::Sometimes.is_noted(&after, next_day));
+        assert!(ReadTimes::Always.is_noted(&after, now) && !ReadTimes::Never.is_noted(&before, now));
+    }
 }

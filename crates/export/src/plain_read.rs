@@ -91,7 +91,7 @@ impl PlainRead {
     /// Reads it here and now if the page cache has all of it. Others are for the ring.
     pub fn at_once(&self) -> Option<FileReply> {
         let there = self.before.stx_size.saturating_sub(self.offset).min(self.len as u64);
-        if !self.is_cached(there) {
+        if !self.is_cached(there) || self.file.readers.is_noted(&self.file, &self.before) {
             return None;
         }
         let mut bytes = vec![0; self.len];
@@ -120,7 +120,6 @@ impl PlainRead {
         self.asked = None;
         let Some(buffer) = buffer else { return true };
         self.buffer = Some(buffer);
-        self.file.readers.took(self.began.elapsed());
         match result {
             Ok(count) => {
                 self.done += count as usize;
@@ -169,8 +168,8 @@ impl PlainRead {
         let pages = end.div_ceil(page) - self.offset / page;
         match residency(&self.file.fd, self.offset..end) {
             Ok(held) => held.cached >= pages,
-            // It is told to those alone who own the file or may write it.
-            Err(_) => self.file.readers.are_quick(),
+            // It is told to those alone who own the file or may write it. To try would have the kernel read, which may wait.
+            Err(_) => false,
         }
     }
 

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Instant, SystemTime};
 
 use diskside_io::buffer::{ALIGNMENT_BYTES, Part};
 use diskside_io::ownring::{self, Moved};
@@ -20,9 +20,10 @@ use diskside_io::ring::Op;
 use diskside_sys::attributes::is_remote;
 use diskside_sys::cache::residency;
 use rustix::buffer::spare_capacity;
-use rustix::fs::{Advice, CWD, Mode, OFlags, fadvise, openat};
+use rustix::fs::{Advice, CWD, Mode, OFlags, Statx, fadvise, openat};
 use rustix::io::{Errno, ReadWriteFlags, pread, preadv2};
 
+use super::attributes::ReadTimes;
 use super::open_file::OpenFile;
 use crate::FileAccess;
 
@@ -31,11 +32,6 @@ pub(super) const LONG_LEN_MIN: usize = 64 << 10;
 /// The read-ahead behind a host's read that continues where the last one ended, at least.
 const PLAIN_AHEAD_LEN: u64 = 512 << 10;
 
-/// A read that could wait and took less time found its bytes in memory.
-const QUICK_TIME: Duration = Duration::from_micros(50);
-/// After so many of them, one after the other, the next is taken for one, too.
-const QUICK_MIN: u64 = 4;
-
 /// A file's open files to read from, made when they are needed. `None` in one: it cannot be opened again.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
@@ -43,10 +39,9 @@ pub(super) struct Readers {
     direct: OnceLock<Option<Arc<OwnedFd>>>,
     /// Whether its file system waits for others while a read is begun.
     is_remote: OnceLock<bool>,
+    times: OnceLock<ReadTimes>,
     /// Where the last long read of a host ended.
     plain_end: AtomicU64,
-    /// Reads that could have waited, and did not, since one that did.
-    quick: AtomicU64,
     /// The file system opens it with `O_DIRECT` and takes no such reads, or not in these blocks.
     refused: AtomicBool,
 }
@@ -139,26 +134,13 @@ impl Readers {
 
     /// Fills the buffer with so many bytes, all there are, as [`read_plain`](Self::read_plain) would; waits for nothing.
     pub(super) fn read_plain_now(&self, file: &OpenFile, offset: u64, into: &mut [u8], there: usize) -> bool {
-        let is_read = preadv2(&file.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(there);
-        if !is_read {
-            self.quick.store(0, Ordering::Relaxed);
-        }
-        is_read
+        preadv2(&file.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(there)
     }
 
-    /// Whether a read that waits for nothing is worth a try where the kernel does not tell what is in memory: the last ones that could
-    /// wait did not.
-    pub(super) fn are_quick(&self) -> bool {
-        self.quick.load(Ordering::Relaxed) >= QUICK_MIN
-    }
-
-    /// A read that could wait took so long.
-    pub(super) fn took(&self, time: Duration) {
-        if time < QUICK_TIME {
-            self.quick.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.quick.store(0, Ordering::Relaxed);
-        }
+    /// Whether a read of a file with this status waits for its disk, to note the time, although its bytes are in memory.
+    pub(super) fn is_noted(&self, file: &OpenFile, known: &Statx) -> bool {
+        let times = self.times.get_or_init(|| ReadTimes::of(file.fd.as_fd()));
+        times.is_noted(known, SystemTime::now())
     }
 
     fn buffered<'a>(&'a self, file: &'a OpenFile) -> &'a Arc<OwnedFd> {

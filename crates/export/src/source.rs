@@ -62,7 +62,7 @@ impl FileSession {
         let known = status_now(file.fd.as_fd())?;
         let is_file = FileType::from_raw_mode(known.stx_mode.into()) == FileType::RegularFile;
         // One that changed in this clock tick may change again and look the same.
-        let settled = is_file && !is_recent(&known);
+        let settled = is_file && !is_recent(&known) && !file.readers.is_noted(&file, &known);
         settled.then(|| CachedFile { file, version: version(&known), len_bytes: known.stx_size })
     }
 

@@ -166,7 +166,10 @@ async fn fill_blocks(volume: &Volume, offset: u64, into: Part) -> Result<Buffer,
         buffer = moved.buffer;
         // A file that is shorter than it was when the volume was opened ends inside a block.
         match moved.result.map(|moved| moved as usize / block * block) {
-            Ok(0) => return Err(Errno::IO),
+            Ok(0) => {
+                volume.note_end();
+                return Err(Errno::IO);
+            }
             Ok(moved) => at += moved,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),

@@ -170,6 +170,16 @@ impl Volume {
         }
     }
 
+    /// Notes that the medium ends before the volume does. A write behind its end would make it long again, and bytes that were cut off
+    /// would be zeroes, of which nobody heard.
+    pub fn note_end(&self) {
+        if let Some(why) = self.why(Errno::IO)
+            && !self.failed.swap(true, Ordering::Relaxed)
+        {
+            tracing::error!(volume = self.name, "{why}; no more writes until the volume is opened again");
+        }
+    }
+
     /// How hosts see it.
     pub fn namespace(&self, medium: MediumId) -> Namespace {
         let properties = self.medium.properties();

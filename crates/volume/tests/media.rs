@@ -451,6 +451,11 @@ fn an_image_that_was_shortened_is_told_with_its_lengths() {
         "{why}"
     );
     assert_eq!((volume.health.stats().errors, volume.health.stats().waiting), (1, 0));
+    // The next write behind its end made it long again, and zeroes were read where data had been, of which nobody heard.
+    assert!(volume.has_failed(), "no more writes");
+    let blocks = Part::whole(Buffer::zeroed(512));
+    assert_eq!(write_blocks(&volume, MIB - 512, blocks).map(drop), Err(Errno::IO));
+    assert_eq!(path.metadata().unwrap().len(), 8192);
 }
 
 /// Failures that functions met were in no log and in no count of disks.

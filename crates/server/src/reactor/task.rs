@@ -368,6 +368,7 @@ impl Task {
                 let moved = moved as usize / block * block;
                 if moved == 0 {
                     // The file is shorter than it was when the volume was opened.
+                    self.volume.volume.note_end();
                     self.failed = Some(Errno::IO);
                 }
                 self.done += moved;

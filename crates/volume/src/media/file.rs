@@ -14,10 +14,11 @@ use std::time::{Duration, Instant};
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
+use diskside_sys::extent::learn_places;
 use diskside_sys::lock::{Lock, try_lock};
 use rustix::fs::{
     Advice, AtFlags, CWD, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatxFlags, fadvise, fallocate,
-    fdatasync, flock, fstat, open, openat, readlinkat, statx,
+    fcntl_getfl, fcntl_setfl, fdatasync, flock, fstat, open, openat, readlinkat, statx,
 };
 use rustix::io::{ReadWriteFlags, preadv2, retry_on_intr};
 use rustix::process::geteuid;
@@ -78,6 +79,10 @@ impl FileMedium {
             lock(&file, path, options.read_only)?;
         }
         let len_bytes = size_file(&file, path, is_device, metadata.len(), options)?;
+        if !is_device {
+            // A reactor that began a read would wait for a disk that hangs.
+            learn_places(&file);
+        }
         let properties = Properties {
             len_bytes,
             read_only: options.read_only,
@@ -258,6 +263,15 @@ fn open_checked(path: &Path, flags: OFlags) -> io::Result<File> {
 
 /// Opens the file, direct if it can be: the second value says so.
 fn open_file(path: &Path, options: &OpenOptions) -> io::Result<(File, bool)> {
+    let (file, direct) = open_as_it_can_be(path, options)?;
+    // To note the time of a read may wait for the disk where the bytes are in memory. Those who do not own the file may not leave it.
+    if let Ok(flags) = fcntl_getfl(&file) {
+        let _ = fcntl_setfl(&file, flags | OFlags::NOATIME);
+    }
+    Ok((file, direct))
+}
+
+fn open_as_it_can_be(path: &Path, options: &OpenOptions) -> io::Result<(File, bool)> {
     let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
     let open_as = |direct: bool| {
         let mut flags = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };

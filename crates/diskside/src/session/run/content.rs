@@ -180,29 +180,37 @@ impl Npy {
     }
 }
 
-/// The same as [`head`], unless the call is cancelled or its deadline passes: then a thread of its own waits for a disk that
-/// hangs.
+/// The same as [`head`], unless the call is cancelled or its deadline passes.
 fn head_in_time(file: &File, now: &Now, len: usize, limits: &CallLimits) -> Result<Vec<u8>, SessionError> {
-    let name = &file.inner.name;
-    let told = |error| SessionError::file(name, error);
+    let (name, file, now) = (file.inner.name.clone(), file.clone(), *now);
+    in_time(limits, &name, move || head(&file, &now, len))?.map_err(|error| SessionError::file(&name, error))
+}
+
+/// What a look at a file finds, unless the call is cancelled or its deadline passes: then a thread of its own waits for a disk that hangs.
+pub(super) fn in_time<T: Send + 'static>(
+    limits: &CallLimits,
+    name: &str,
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, SessionError> {
     if limits.deadline.is_none() && limits.cancel.is_none() {
-        return head(file, now, len).map_err(told);
+        return Ok(look());
     }
+    let told = |error| SessionError::file(name, error);
     let until = limits.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
-    let ((send, read), file, now) = (channel(), file.clone(), *now);
-    let look = move || drop(send.send(head(&file, &now, len)));
+    let (send, found) = channel();
+    let look = move || drop(send.send(look()));
     std::thread::Builder::new().name("head".into()).spawn(look).map_err(told)?;
     loop {
-        match read.recv_timeout(LOOK) {
-            Ok(head) => return head.map_err(told),
+        match found.recv_timeout(LOOK) {
+            Ok(found) => return Ok(found),
             Err(RecvTimeoutError::Disconnected) => {
                 return Err(told(io::Error::other("the thread that reads it ended")));
             }
             Err(RecvTimeoutError::Timeout) if limits.cancel.as_ref().is_some_and(CancelToken::is_cancelled) => {
-                return Err(SessionError::Cancelled(name.clone()));
+                return Err(SessionError::Cancelled(name.to_owned()));
             }
             Err(RecvTimeoutError::Timeout) if until.is_some_and(|until| Instant::now() >= until) => {
-                return Err(SessionError::Late(name.clone()));
+                return Err(SessionError::Late(name.to_owned()));
             }
             Err(RecvTimeoutError::Timeout) => {}
         }

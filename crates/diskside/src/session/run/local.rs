@@ -1,7 +1,7 @@
 //! A file of this machine as the engine reads it: by position, or as a stream.
 
 use super::compressed::{Compressed, part_of};
-use super::content::Content;
+use super::content::{Content, in_time};
 use super::part::InputPart;
 use super::{Decompress, Header, RunOptions};
 use crate::npy;
@@ -12,11 +12,12 @@ use crate::session::place::Now;
 use crate::session::place::Place;
 use diskside_engine::Source;
 use diskside_io::stream::DescriptorStream;
+use diskside_io::unanswered;
 use rustix::fs::{FileType, Mode};
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::FileExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -85,12 +86,24 @@ pub(super) fn source(
     }
 }
 
-/// Whether it is a file that begins like one with a header which is to be left out.
-pub(super) fn has_header(file: &File, options: &RunOptions) -> bool {
-    let Place::Local { path, .. } = &file.inner.place else { return false };
+/// Whether one of these files begins like one with a header which is to be left out.
+pub(super) fn any_header(files: &[File], options: &RunOptions) -> Result<bool, SessionError> {
+    let path_of =
+        |file: &File| if let Place::Local { path, .. } = &file.inner.place { Some(path.clone()) } else { None };
+    let paths: Vec<PathBuf> = files.iter().filter_map(path_of).collect();
+    let [first, others @ ..] = files else { return Ok(false) };
+    if options.header == Header::Ignore {
+        return Ok(false);
+    }
+    let more = if others.is_empty() { String::new() } else { format!(", or one of {} others", others.len()) };
+    in_time(&options.limits, &format!("{}{more}", first.inner.name), move || paths.iter().any(|path| has_header(path)))
+}
+
+fn has_header(path: &Path) -> bool {
     let mut magic = [0; npy::MAGIC.len()];
+    let _asked = unanswered::here().ask(Instant::now());
     let mut begins = || std::fs::File::open(path).is_ok_and(|file| file.read_exact_at(&mut magic, 0).is_ok());
-    options.header != Header::Ignore && path.is_file() && begins() && magic == npy::MAGIC
+    path.is_file() && begins() && magic == npy::MAGIC
 }
 
 fn stream_source(

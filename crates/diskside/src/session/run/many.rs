@@ -129,10 +129,9 @@ impl Session {
         let is_here = |file: &File| {
             matches!(file.inner.place, Place::Local { .. })
                 && mounted(file, function, options).is_ok_and(|(mounted, _)| mounted.is_none())
-                // Where its data begins is known of a file that is alone.
-                && !local::has_header(file, options)
         };
-        if files.iter().all(is_here) {
+        // Where its data begins is known of a file that is alone.
+        if files.iter().all(is_here) && !local::any_header(files, options)? {
             let mut ran = run_local(files, function, args, options, out, folds)?;
             for file in files {
                 ran.refusals.extend(mounted(file, function, options)?.1.map(|why| (file.inner.name.clone(), why)));
