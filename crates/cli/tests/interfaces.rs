@@ -1,9 +1,11 @@
 //! An everyday job over each interface to the kernel: the one that is there, epoll and threads by choice, and the same because a
-//! container denies io_uring, or little memory may be locked. The results do not differ.
+//! container denies io_uring, or little memory may be locked. The results do not differ. A container can deny the older asynchronous
+//! interface, too: then threads do what passes the page cache by.
 
 mod common;
 
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -18,6 +20,8 @@ enum Way {
     Chosen,
     /// io_uring's system calls fail with this.
     Denied(i32),
+    /// These fail as well.
+    DeniedToo(&'static [libc::c_long]),
     /// So many KiB may be locked.
     Locked(u64),
 }
@@ -36,7 +40,11 @@ impl Way {
             Self::Chosen => drop(command.env("DISKSIDE_IO", "posix")),
             Self::Denied(errno) => {
                 command.env_remove("DISKSIDE_IO");
-                deny_io_uring(&mut command, errno);
+                deny(&mut command, IO_URING, errno);
+            }
+            Self::DeniedToo(others) => {
+                command.env_remove("DISKSIDE_IO");
+                deny(&mut command, &[IO_URING, others].concat(), libc::EPERM);
             }
             Self::Locked(kib) => {
                 command.env_remove("DISKSIDE_IO");
@@ -74,6 +82,34 @@ impl Server {
             line.split_whitespace().next_back().expect("a word").to_owned()
         };
         Self { volume: url("nvme-tcp://"), export: url("diskside://"), child }
+    }
+
+    /// Whether all its descriptors of a file have `O_DIRECT`. Only root may look.
+    fn is_direct(&self, path: &str) -> bool {
+        let process = format!("/proc/{}", self.child.id());
+        let Ok(descriptors) = std::fs::read_dir(format!("{process}/fd")) else {
+            eprintln!("NOT TESTED: only root sees how the server opened its volume");
+            return true;
+        };
+        let numbers =
+            descriptors.map(|entry| entry.expect("a descriptor").file_name().into_string().expect("a number"));
+        let is_its = |number: &String| {
+            std::fs::read_link(format!("{process}/fd/{number}")).is_ok_and(|file| file == Path::new(path))
+        };
+        let flags = numbers.filter(is_its).map(|number| {
+            let info = std::fs::read_to_string(format!("{process}/fdinfo/{number}")).expect("it stays open");
+            let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).expect("each has flags");
+            i32::from_str_radix(flags.trim(), 8).expect("octal")
+        });
+        let flags: Vec<_> = flags.collect();
+        !flags.is_empty() && flags.iter().all(|flags| flags & libc::O_DIRECT != 0)
+    }
+
+    fn has_thread(&self, name: &str) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).expect("it runs");
+        threads
+            .flatten()
+            .any(|thread| std::fs::read_to_string(thread.path().join("comm")).is_ok_and(|found| found.trim() == name))
     }
 
     /// Stops it; what it said meanwhile.
@@ -163,12 +199,48 @@ fn a_job_gives_the_same_whatever_the_kernel_allows() {
                 assert!(told == 1 && said.contains("denie") && said.contains("seccomp"), "{said}");
             }
             Way::Denied(_) => assert!(told == 1 && said.contains("this kernel has no io_uring"), "{said}"),
+            Way::DeniedToo(_) => unreachable!("it is not one of these"),
         }
     }
 }
 
 fn without_names(said: &str, dir: &Path) -> String {
     said.replace(dir.to_str().expect("text"), "DIR")
+}
+
+/// Reads and writes with `O_DIRECT` go to the kernel by `io_submit` where there is no io_uring. That threads do them where it is denied
+/// was tested nowhere: container engines that deny io_uring allow it. The first denial lets a ring make its context, and then
+/// refuses each operation.
+#[test]
+fn threads_pass_the_page_cache_by_where_all_else_is_denied() {
+    for denied in [&[libc::SYS_io_submit][..], &[libc::SYS_io_setup, libc::SYS_io_submit]] {
+        let way = Way::DeniedToo(denied);
+        // Not memory, which `O_DIRECT` is not for.
+        let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a temporary directory");
+        let path = |name: &str| dir.path().join(name).to_str().expect("text").to_owned();
+        let (image, back) = (path("image"), path("back"));
+        let bytes = numbers((16 << 20) / 8);
+        std::fs::write(&image, &bytes).expect("written");
+        let server = Server::start(way, dir.path());
+        let disk = std::fs::File::options().read(true).custom_flags(libc::O_DIRECT).open(path("disk"));
+        disk.expect("the build directory's file system takes O_DIRECT");
+        assert_eq!(way.io(&server), serde_json::json!({"host": "posix", "server": "posix"}), "{way:?}");
+        let ran = |args: &[&str]| {
+            let (code, out, said) = way.run(&server, args);
+            assert_eq!(code, Some(0), "{way:?}, {args:?}: {said}");
+            out
+        };
+        ran(&["cp", &image, &server.volume, "--force", "--verify"]);
+        assert!(std::fs::read(path("disk")).expect("it is ours") == bytes, "{way:?}: other bytes were written");
+        ran(&["cp", &server.volume, &back, "--force"]);
+        assert!(std::fs::read(&back).expect("copied") == bytes, "{way:?}: other bytes were read");
+        // The rings of calls.
+        let there = ran(&["run", "stats64", &server.volume, "--where", "device"]);
+        assert!(there == ran(&["run", "stats64", &image]), "{way:?}: a function read other bytes");
+        assert!(server.is_direct(&path("disk")), "{way:?}: the volume is not served past the page cache");
+        assert!(server.has_thread("io-file"), "{way:?}: no thread read or wrote a file");
+        server.stop();
+    }
 }
 
 #[test]
@@ -198,13 +270,16 @@ fn limit_locked_memory(command: &mut Command, kib: u64) {
     unsafe { command.pre_exec(install) };
 }
 
-/// Denies io_uring's system calls to a command and all that it starts, as container engines do.
-fn deny_io_uring(command: &mut Command, errno: i32) {
+const IO_URING: &[libc::c_long] = &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
+
+/// Denies system calls to a command and all that it starts, as container engines do.
+fn deny(command: &mut Command, calls: &[libc::c_long], errno: i32) {
     use libc::{BPF_ABS, BPF_JEQ, BPF_JMP, BPF_K, BPF_LD, BPF_RET, BPF_W};
     let rule = |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let calls = calls.to_vec();
     let mut rules = vec![rule(BPF_LD | BPF_W | BPF_ABS, 0, 0)];
-    for number in [libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register] {
-        rules.push(rule(BPF_JMP | BPF_JEQ | BPF_K, 1, number as u32));
+    for number in &calls {
+        rules.push(rule(BPF_JMP | BPF_JEQ | BPF_K, 1, *number as u32));
         rules.push(rule(BPF_RET | BPF_K, 0, libc::SECCOMP_RET_ERRNO | errno as u32));
     }
     rules.push(rule(BPF_RET | BPF_K, 0, libc::SECCOMP_RET_ALLOW));
@@ -215,8 +290,16 @@ fn deny_io_uring(command: &mut Command, errno: i32) {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
         };
-        if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+        let is_denied = |number: &libc::c_long| {
+            // SAFETY: with nothing but zeroes none of these calls does anything.
+            let answer = unsafe { libc::syscall(*number, 0, 0, 0, 0, 0, 0) };
+            answer == -1 && std::io::Error::last_os_error().raw_os_error() == Some(errno)
+        };
+        if !done {
+            return Err(std::io::Error::last_os_error());
+        }
+        if calls.iter().all(is_denied) { Ok(()) } else { Err(std::io::ErrorKind::Unsupported.into()) }
     };
-    // SAFETY: between fork and exec it makes two system calls, and allocates nothing.
+    // SAFETY: between fork and exec it makes system calls, and allocates nothing.
     unsafe { command.pre_exec(install) };
 }
