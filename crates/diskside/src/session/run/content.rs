@@ -186,7 +186,7 @@ fn head_in_time(file: &File, now: &Now, len: usize, limits: &CallLimits) -> Resu
     in_time(limits, &name, move || head(&file, &now, len))?.map_err(|error| SessionError::file(&name, error))
 }
 
-/// What a look at a file finds, unless the call is cancelled or its deadline passes: then a thread of its own waits for a disk that hangs.
+/// Looks at a file, unless the call is cancelled or its deadline passes: then a thread of its own waits for a disk that hangs.
 pub(super) fn in_time<T: Send + 'static>(
     limits: &CallLimits,
     name: &str,
