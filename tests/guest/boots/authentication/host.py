@@ -20,9 +20,13 @@ def run(lab):
     servers = matrix(lab, NQN, config)
     usual = lab.target("--nqn", NQN, "--config", config, "--volume", "data=mem:8MiB,rw")
 
+    # For what else this kernel does and Debian 12's own does not.
+    opened = lab.target("--nqn", NQN, "--volume", f"data={lab.file('open.img', 16)},rw,block=512")
+
     guest = lab.guest({
-        "ADDR": "10.0.2.2", "PORT": usual.port, "NQN": NQN, "HOSTNQN": name, "HOSTID": name.split("uuid:")[1],
-        "KEY": first, "SERVER_KEY": server, "RENEWED": second, "MATRIX": servers,
+        "ADDR": "10.0.2.2", "PORT": usual.port, "OPEN_PORT": opened.port, "NQN": NQN,
+        "HOSTNQN": name, "HOSTID": name.split("uuid:")[1], "KEY": first, "SERVER_KEY": server, "RENEWED": second,
+        "MATRIX": servers,
     }, cpus=1)
     guest.run()
     said = usual.said()

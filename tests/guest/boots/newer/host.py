@@ -39,6 +39,8 @@ def run(lab):
     only_tls = lab.target("--nqn", NQN, "--config", strict, "--volume", "data=mem:16MiB,rw")
 
     both = lab.target("--nqn", NQN, "--config", inside, "--volume", "data=mem:16MiB,rw")
+    whole = f"data={lab.file('atomic.img', 16)},rw,block=512,atomic=16KiB"
+    atomic = lab.target("--nqn", NQN, "--volume", whole)
 
     outside = free_port()
     settings = {"ADDR": "10.0.2.2", "PORT": server.port, "STRICT_PORT": only_tls.port, "NQN": NQN, "VOLUME_MIB": 8}
@@ -46,7 +48,7 @@ def run(lab):
     settings |= {"LONG_NQN": names["LONG"], "LONG_KEY": LONG_KEY, "HOSTNQN": host, "KEY": key, "SERVER_KEY": server_key}
     settings |= {"HOSTID": host.split("uuid:")[1], "MATRIX": matrix(lab, NQN, config), "BOTH_PORT": both.port}
     settings |= {"BOTH_NQN": both_name, "BOTH_ID": both_name.split("uuid:")[1], "BOTH_KEY": both_key}
-    settings |= {"BOTH_SECRET": auth.split()[1]}
+    settings |= {"BOTH_SECRET": auth.split()[1], "ATOMIC_PORT": atomic.port}
     shared = [HERE / "boots" / name for name in ("tls/00-tlshd.sh", "tls/03-both.sh", "authentication/04-groups.sh")]
     cases = [*shared, *lab.boot.glob("*.sh")]
     guest = lab.guest(settings, cases=cases, forward=[(outside, 4420)], cpus=2)
