@@ -29,7 +29,7 @@ use crate::reply::{FileError, FileReply};
 use crate::session::Opened;
 use crate::used::UsedExport;
 
-/// A read that was asked for. See the [module](self).
+/// A read that was asked for.
 #[derive(Debug)]
 pub struct PlainRead {
     session: FileSession,
