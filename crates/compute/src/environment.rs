@@ -80,6 +80,7 @@ pub(crate) struct Environment {
     pub(crate) quotas: Arc<QuotaTable>,
     pub(crate) reactors: Arc<dyn Reactors>,
     pub(crate) watch: Arc<dyn Watch>,
+    pub(crate) has_spare_processors: bool,
 }
 
 /// Hands work to a thread. False: there is no room for it.
@@ -113,6 +114,8 @@ pub struct Surroundings {
     pub watch: Arc<dyn Watch>,
     /// The processors that reactors are pinned to: functions run on the others, if there are any.
     pub reactor_cores: Vec<usize>,
+    /// Whether there are more processors than reactors.
+    pub has_spare_processors: bool,
 }
 
 impl Environment {
@@ -136,12 +139,13 @@ impl Environment {
             prompt_threads: PROMPT_THREADS,
             parked_max: PARKED_MAX,
         };
+        let has_spare_processors = surroundings.has_spare_processors;
         let pool = Pool::beside(limits, surroundings.reactor_cores.clone());
         let (gate, clock) = (Arc::new(Gate::new(config.engines)), Clock::start()?);
         let ledger = Ledger::new(config.kept_memory());
         let cache = Arc::new(BlockCache::new(config.cache.bytes()));
         let (standard, device_memory) = (Standard::new(&config).map(Arc::new), DeviceMemory::new(&config));
-        let Surroundings { volumes, volume_stats, exports, quotas, reactors, watch, reactor_cores: _ } = surroundings;
+        let Surroundings { volumes, volume_stats, exports, quotas, reactors, watch, .. } = surroundings;
         Ok(Self {
             config,
             engine,
@@ -169,6 +173,7 @@ impl Environment {
             quotas,
             reactors,
             watch,
+            has_spare_processors,
         })
     }
 

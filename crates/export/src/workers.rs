@@ -18,7 +18,7 @@ use super::credentials::Credentials;
 use super::turns::Turns;
 
 /// Threads of one export at a time. They are started when work waits and none is idle.
-pub(super) const THREADS_MAX: usize = 8;
+pub(super) const THREADS_MAX: usize = 16;
 /// The same of an export of a store: its threads wait for a network, many of them at no cost.
 pub(super) const STORE_THREADS_MAX: usize = 64;
 
@@ -248,7 +248,7 @@ mod tests {
     fn what_waits_for_a_host_and_what_waits_for_a_file_begin_together() {
         let credentials = Credentials::of(&ExportSpec::new("test", "/")).unwrap();
         let health = Arc::new(Health::new(Below::Export, "test"));
-        let workers = Workers::start("test", credentials, THREADS_MAX, &health).unwrap();
+        let workers = Workers::start("test", credentials, 8, &health).unwrap();
         let (begins, begun) = mpsc::channel();
         let submit = |whose, file, name: &'static str| {
             let (end, ended) = mpsc::channel::<()>();

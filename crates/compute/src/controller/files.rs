@@ -40,13 +40,19 @@ impl Association {
         let begun = here.serial.and_then(|_| self.context.files.plain_read(&request.args, REQUEST_LEN_MAX, uses));
         let reply = match begun {
             Some(Ok(read)) => match read.at_once() {
-                Some(reply) => reply,
-                None => {
+                Some(reply) => Some(reply),
+                // A worker of the ring waits for a reactor that polls on its processor, and a thread of the export does not.
+                None if self.context.environment.has_spare_processors => {
                     here.file_reads.push_back(FileRead { read, done, owner: Arc::clone(self) as _ });
                     return self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
                 }
+                None => None,
             },
-            Some(Err(refused)) => refused.into(),
+            Some(Err(refused)) => Some(refused.into()),
+            None => None,
+        };
+        let reply = match reply {
+            Some(reply) => reply,
             None => {
                 let me = Arc::clone(self);
                 let reply = move |reply| me.file_done(done, reply, &mut Answers::default());

@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::available_parallelism;
 use std::time::SystemTime;
 
 use diskside_compute::{Compute, Reactors, Surroundings, Watch};
@@ -229,6 +230,8 @@ impl Opened {
                 reactors: Arc::clone(&mailboxes) as Arc<dyn Reactors>,
                 watch: Arc::clone(&audit) as Arc<dyn Watch>,
                 reactor_cores: config.cores.clone(),
+                has_spare_processors: available_parallelism()
+                    .is_ok_and(|processors| processors.get() > config.reactors),
             };
             let compute = Compute::start(config.compute.clone(), surroundings).map_err(TargetError::Compute)?;
             for namespace in compute.namespaces(|name| identity::namespace_uuid(&config.nqn, name)) {
@@ -268,7 +271,7 @@ impl Opened {
             channels: AtomicBool::new(config.begins_with_tls()),
             authenticators: Authenticators::new(Arc::clone(&mailboxes), tls, Box::new(functions_run)),
             half_open: HalfOpen::default(),
-            processors: std::thread::available_parallelism().map_or(1, usize::from),
+            processors: available_parallelism().map_or(1, usize::from),
             crowded: Mutex::default(),
             mailboxes,
             confined_to: OnceLock::new(),
