@@ -51,21 +51,18 @@ impl Association {
             Some(Err(refused)) => Some(refused.into()),
             None => None,
         };
-        let reply = match reply {
-            Some(reply) => reply,
-            None => {
-                let me = Arc::clone(self);
-                let reply = move |reply| me.file_done(done, reply, &mut Answers::default());
-                let files = &self.context.files;
-                let submitted = files.submit_unless(&control.cancel, request.args, REQUEST_LEN_MAX, uses, reply);
-                return self.effects_of(|tags| match submitted {
-                    Ok(()) => tags.accepted(tag, waiter, send_len),
-                    Err(malformed) => {
-                        let told = malformed.to_string();
-                        tags.refused(tag, waiter, Problem::in_data_at(64 + malformed.at as usize, &told));
-                    }
-                });
-            }
+        let Some(reply) = reply else {
+            let me = Arc::clone(self);
+            let reply = move |reply| me.file_done(done, reply, &mut Answers::default());
+            let files = &self.context.files;
+            let submitted = files.submit_unless(&control.cancel, request.args, REQUEST_LEN_MAX, uses, reply);
+            return self.effects_of(|tags| match submitted {
+                Ok(()) => tags.accepted(tag, waiter, send_len),
+                Err(malformed) => {
+                    let told = malformed.to_string();
+                    tags.refused(tag, waiter, Problem::in_data_at(64 + malformed.at as usize, &told));
+                }
+            });
         };
         // It counts as a call: the host has its first answers while others are read.
         here.calls += 1;
