@@ -458,6 +458,20 @@ fn an_image_that_was_shortened_is_told_with_its_lengths() {
     assert_eq!(path.metadata().unwrap().len(), 8192);
 }
 
+/// A read of bytes in memory froze its reactor, and with it other volumes: the file system noted the time, and waited for a disk that hung.
+#[test]
+fn reads_of_an_image_are_not_noted() {
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    for buffered in [false, true] {
+        let options = OpenOptions { buffered, ..options(Some(MIB)) };
+        let medium = FileMedium::open(&dir.path().join("image"), &options).unwrap();
+        let Action::File { file, .. } = medium.start(&Access::Read { offset: 0, len: 512 }).action else {
+            panic!("a file is read by its descriptor")
+        };
+        assert!(rustix::fs::fcntl_getfl(&file).unwrap().contains(rustix::fs::OFlags::NOATIME), "buffered: {buffered}");
+    }
+}
+
 /// Failures that functions met were in no log and in no count of disks.
 #[test]
 fn what_a_disk_fails_for_functions_is_counted_once_each() {
