@@ -35,7 +35,7 @@ class Lab:
         self.only = only
         self.directory = Path(tempfile.mkdtemp(prefix="diskside-guest-"))
         self.failures = []
-        self.lately = collections.deque(maxlen=16)
+        self.lately = collections.deque(maxlen=48)
         self.processes = []
 
     def __enter__(self):

@@ -111,6 +111,20 @@ memory_range() {
     head -c 16 /dev/zero
 }
 
+# load_in_rounds DISK [OPTION...]: fio writes all blocks of a range in a random order and verifies them, again and again until
+# /tmp/stop is there; /tmp/rounds has how often. A run of fio that ends by the clock verifies nothing of what it wrote last, and fio
+# 3.33 crashes at its end if writes wait just then ("double free").
+load_in_rounds() {
+    local disk=$1 round=0
+    shift
+    while [ ! -e /tmp/stop ]; do
+        round=$((round + 1))
+        fio --name=load --filename="$disk" --direct=1 --rw=randwrite --ioengine=libaio --verify=crc32c --verify_fatal=1 \
+            --randseed=$round "$@" >/tmp/fio 2>&1 || return 1
+        echo $round >/tmp/rounds
+    done
+}
+
 disconnect() {
     nvme disconnect -n "$NQN" >/dev/null || fail "nvme disconnect"
 }

@@ -11,11 +11,7 @@ echo "  so: five controllers were deleted as soon as they were there"
 connect -i 2
 disk=$(volume 1)
 control=/sys/class/nvme/${CTRL##*/}
-load() {
-    fio --name=load --filename="$disk" --direct=1 --rw=randrw --bs=4k --size=8m --ioengine=libaio --iodepth=8 \
-        --time_based --runtime="$1" --verify=crc32c --verify_fatal=1 --verify_backlog=256 >/tmp/load 2>&1
-}
-load 5 &
+load_in_rounds "$disk" --size=512k --bs=4k --iodepth=8 &
 running=$!
 round=0
 while [ $round -lt 12 ]; do
@@ -27,10 +23,12 @@ while [ $round -lt 12 ]; do
     fi
     sleep 0.3
 done
-wait $running || { cat /tmp/load; fail "I/O did not survive rescans and resets"; }
-echo "  so: I/O survived all of it"
+touch /tmp/stop
+wait $running || { cat /tmp/fio; fail "I/O did not survive rescans and resets"; }
+rm /tmp/stop
+echo "  so: I/O survived all of it, and all blocks were verified $(cat /tmp/rounds) times"
 
-load 60 &
+load_in_rounds "$disk" --size=8m --bs=4k --iodepth=8 &
 running=$!
 sleep 2
 began=$(cut -d. -f1 /proc/uptime)

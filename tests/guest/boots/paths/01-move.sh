@@ -71,16 +71,7 @@ same "the other is not" 1 "$(grep -c "trsvcid=$OTHER.* live non-optimized" /tmp/
 expect "the log page" nvme ana-log "/dev/${second##*/}"
 grep -q "non-optimized" /tmp/said || fail "$(cat /tmp/said)"
 
-load() {
-    local round=0
-    while [ ! -e /tmp/stop ]; do
-        round=$((round + 1))
-        fio --name=load --filename="$disk" --direct=1 --rw=randwrite --bsrange=4k-32k --size=8m --ioengine=libaio \
-            --iodepth=8 --verify=crc32c --verify_fatal=1 --randseed=$round >/tmp/fio 2>&1 || return 1
-    done
-    echo $round >/tmp/rounds
-}
-load &
+load_in_rounds "$disk" --bsrange=4k-32k --size=8m --iodepth=8 &
 load=$!
 
 carries "the optimized path carries the I/O" "$first" "$second"
