@@ -15,7 +15,6 @@ use diskside_io::buffer::Buffer;
 use diskside_io::ring::Op;
 use diskside_io::unanswered::Asked;
 use diskside_rights::Access;
-use diskside_sys::cache::residency;
 use diskside_wire::file::{FileOp, FileRequest};
 use rustix::fs::{FileType, Statx};
 use rustix::io::Errno;
@@ -24,7 +23,7 @@ use crate::FileSession;
 use crate::attributes::status_now;
 use crate::open_file::OpenFile;
 use crate::operations::{read_bytes, read_failed};
-use crate::reading::LONG_LEN_MIN;
+use crate::reading::{LONG_LEN_MIN, is_cached};
 use crate::reply::{FileError, FileReply};
 use crate::session::Opened;
 use crate::used::UsedExport;
@@ -36,6 +35,8 @@ pub struct PlainRead {
     file: Lent,
     offset: u64,
     len: usize,
+    /// Whether the page cache may have it.
+    is_worth_a_look: bool,
     /// Its status when the read began.
     before: Statx,
     began: Instant,
@@ -53,8 +54,9 @@ pub struct PlainRead {
 struct Lent(Option<Arc<OpenFile>>);
 
 impl FileSession {
-    /// The read that a request asks for, if a reactor can do it; others are for [`submit_unless`](Self::submit_unless). `uses` is told
-    /// of the export before the host's right to it is looked at for the last time. Waits for nothing.
+    /// The read that a request asks for, if a reactor can do it; others are for [`submit_unless`](Self::submit_unless). `by_ring`:
+    /// it can, too, if the bytes are hardly in memory. `uses` is told of the export before the host's right to it is looked at for the
+    /// last time. Waits for nothing.
     ///
     /// # Errors
     /// The host may not read it.
@@ -62,6 +64,7 @@ impl FileSession {
         &self,
         request: &[u8],
         result_len_max: usize,
+        by_ring: bool,
         uses: impl FnOnce(UsedExport),
     ) -> Option<Result<PlainRead, FileError>> {
         let Ok(FileRequest::Read { file: handle, offset, len }) = FileRequest::parse(request) else { return None };
@@ -75,15 +78,22 @@ impl FileSession {
         if !file.readable || !file.export.is_local {
             return None;
         }
+        if len as usize >= LONG_LEN_MIN {
+            return None;
+        }
+        let is_worth_a_look = file.readers.is_worth_a_look();
+        if !is_worth_a_look && !by_ring {
+            return None;
+        }
         let before = status_now(file.fd.as_fd())?;
         let is_regular = FileType::from_raw_mode(before.stx_mode.into()) == FileType::RegularFile;
         let len = (len as usize).min(result_len_max);
         // A ring takes the largest number for the file's own position.
         let is_position = offset.checked_add(len as u64).is_some_and(|end| i64::try_from(end).is_ok());
         let (session, began) = (self.clone(), Instant::now());
-        let read =
-            PlainRead { session, file, offset, len, before, began, buffer: None, done: 0, ended: None, asked: None };
-        (is_regular && is_position && len < LONG_LEN_MIN).then_some(Ok(read))
+        let (buffer, done, ended, asked) = (None, 0, None, None);
+        let read = PlainRead { session, file, offset, len, is_worth_a_look, before, began, buffer, done, ended, asked };
+        (is_regular && is_position).then_some(Ok(read))
     }
 }
 
@@ -91,7 +101,9 @@ impl PlainRead {
     /// Reads it here and now if the page cache has all of it. Others are for the ring.
     pub fn at_once(&self) -> Option<FileReply> {
         let there = self.before.stx_size.saturating_sub(self.offset).min(self.len as u64);
-        if !self.is_cached(there) || self.file.readers.is_noted(&self.file, &self.before) {
+        // Where it is not known, to try would have the kernel read, which may wait.
+        let is_cached = || is_cached(&self.file, self.offset..self.offset + there).unwrap_or(false);
+        if !self.is_worth_a_look || !is_cached() || self.file.readers.is_noted(&self.file, &self.before) {
             return None;
         }
         let mut bytes = vec![0; self.len];
@@ -99,6 +111,7 @@ impl PlainRead {
         if !self.file.readers.read_plain_now(&self.file, self.offset, &mut bytes, there as usize) {
             return None;
         }
+        self.file.readers.was_in_memory();
         bytes.truncate(there as usize);
         Some(self.answer(Ok(bytes)))
     }
@@ -157,20 +170,6 @@ impl PlainRead {
     /// How messages call its export.
     pub fn export_name(&self) -> &str {
         &self.file.export.name
-    }
-
-    /// Whether so many bytes of it are in memory. A read that waits for nothing has the kernel read what is not, and that may wait.
-    fn is_cached(&self, len: u64) -> bool {
-        if len == 0 {
-            return true;
-        }
-        let (page, end) = (rustix::param::page_size() as u64, self.offset + len);
-        let pages = end.div_ceil(page) - self.offset / page;
-        match residency(&self.file.fd, self.offset..end) {
-            Ok(held) => held.cached >= pages,
-            // It is told to those alone who own the file or may write it. To try would have the kernel read, which may wait.
-            Err(_) => false,
-        }
     }
 
     fn answer(&self, read: Result<Vec<u8>, Errno>) -> FileReply {

@@ -9,7 +9,7 @@ use std::io::IoSliceMut;
 use std::num::NonZero;
 use std::ops::Range;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Instant, SystemTime};
 
@@ -32,6 +32,14 @@ pub(super) const LONG_LEN_MIN: usize = 64 << 10;
 /// The read-ahead behind a host's read that continues where the last one ended, at least.
 const PLAIN_AHEAD_LEN: u64 = 512 << 10;
 
+/// After so many short reads in a row that were not in memory, the next ones are hardly worth a look: two calls of the kernel each.
+const MISSES_MIN: u32 = 16;
+/// Then one of so many is looked at, so that a file which has come to memory is noticed.
+const LOOK_EVERY: u32 = 16;
+
+/// After so many reads in a row that were in memory, the next one is taken to be there, too.
+const HITS_MIN: u32 = 64;
+
 /// A file's open files to read from, made when they are needed. `None` in one: it cannot be opened again.
 #[derive(Debug, Default)]
 pub(super) struct Readers {
@@ -40,6 +48,10 @@ pub(super) struct Readers {
     /// Whether its file system waits for others while a read is begun.
     is_remote: OnceLock<bool>,
     times: OnceLock<ReadTimes>,
+    /// Short reads of hosts since the last one that was in memory.
+    misses: AtomicU32,
+    /// Reads of traversals since the last one that was not in memory.
+    hits: AtomicU32,
     /// Where the last long read of a host ended.
     plain_end: AtomicU64,
     /// The file system opens it with `O_DIRECT` and takes no such reads, or not in these blocks.
@@ -106,11 +118,26 @@ impl Reading {
 }
 
 impl Readers {
-    /// Fills the buffer if the page cache has all of it; waits for nothing.
+    /// Fills the buffer if the page cache has all of it; waits for nothing if it has.
     pub(super) fn read_cached(&self, file: &OpenFile, offset: u64, into: &mut [u8]) -> bool {
         let len = into.len();
         // Fewer bytes are as good as none, and the read that waits reports any error.
         preadv2(self.buffered(file), &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(len)
+    }
+
+    /// The same for a reactor. To try has the kernel read what is not there, for which it may have to ask the disk where that is: so it is
+    /// asked first if it has the bytes, unless the file was in memory all the time. It does not tell those who neither own the file nor may
+    /// write it: then it is tried.
+    pub(super) fn read_hot(&self, file: &OpenFile, offset: u64, into: &mut [u8]) -> bool {
+        let is_hot = || self.hits.load(Ordering::Relaxed) >= HITS_MIN;
+        let is_there = || is_cached(file, offset..offset + into.len() as u64).unwrap_or(true);
+        let is_read = (is_hot() || is_there()) && self.read_cached(file, offset, into);
+        if !is_read {
+            self.hits.store(0, Ordering::Relaxed);
+        } else if !is_hot() {
+            self.hits.fetch_add(1, Ordering::Relaxed);
+        }
+        is_read
     }
 
     /// Adds up to so many bytes for a host that reads itself. One that continues where it was finds the next ones there.
@@ -135,6 +162,17 @@ impl Readers {
     /// Fills the buffer with so many bytes, all there are, as [`read_plain`](Self::read_plain) would; waits for nothing.
     pub(super) fn read_plain_now(&self, file: &OpenFile, offset: u64, into: &mut [u8], there: usize) -> bool {
         preadv2(&file.fd, &mut [IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT) == Ok(there)
+    }
+
+    /// Whether to look if the next short read of a host is in memory.
+    pub(super) fn is_worth_a_look(&self) -> bool {
+        let misses = self.misses.fetch_add(1, Ordering::Relaxed);
+        misses < MISSES_MIN || misses.is_multiple_of(LOOK_EVERY)
+    }
+
+    /// One was in memory.
+    pub(super) fn was_in_memory(&self) {
+        self.misses.store(0, Ordering::Relaxed);
     }
 
     /// Whether a read of a file with this status waits for its disk, to note the time, although its bytes are in memory.
@@ -170,6 +208,16 @@ fn begin_reading(fd: BorrowedFd<'_>, offset: u64, len: u64) {
     if let Some(len) = NonZero::new(len) {
         let _ = fadvise(fd, offset, Some(len), Advice::WillNeed);
     }
+}
+
+/// Whether the page cache has all of a range. `None`: the kernel does not tell.
+pub(super) fn is_cached(file: &OpenFile, range: Range<u64>) -> Option<bool> {
+    let page = rustix::param::page_size() as u64;
+    let pages = range.end.div_ceil(page) - range.start / page;
+    if range.is_empty() {
+        return Some(true);
+    }
+    Some(residency(&file.fd, range).ok()?.cached >= pages)
 }
 
 /// Whether the page cache holds half of a range. Where the kernel does not tell, it is read through it.

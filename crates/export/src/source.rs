@@ -227,7 +227,7 @@ impl CachedFile {
 
     /// Fills `into` with the bytes at `offset`, if the page cache has all of them; else it holds anything.
     pub fn read_now(&self, offset: u64, into: &mut [u8]) -> bool {
-        self.file.readers.read_cached(&self.file, offset, into)
+        self.file.readers.read_hot(&self.file, offset, into)
     }
 }
 

@@ -37,12 +37,14 @@ impl Association {
         };
         let uses = |export| control.note([Used::Files(export)]);
         let done = FileDone { tag, control: Arc::clone(&control), request: holding, result: room };
-        let begun = here.serial.and_then(|_| self.context.files.plain_read(&request.args, REQUEST_LEN_MAX, uses));
+        // A worker of the ring waits for a reactor that polls on its processor, and a thread of the export does not.
+        let by_ring = self.context.environment.has_spare_processors;
+        let read = || self.context.files.plain_read(&request.args, REQUEST_LEN_MAX, by_ring, uses);
+        let begun = here.serial.and_then(|_| read());
         let reply = match begun {
             Some(Ok(read)) => match read.at_once() {
                 Some(reply) => Some(reply),
-                // A worker of the ring waits for a reactor that polls on its processor, and a thread of the export does not.
-                None if self.context.environment.has_spare_processors => {
+                None if by_ring => {
                     here.file_reads.push_back(FileRead { read, done, owner: Arc::clone(self) as _ });
                     return self.effects_of(|tags| tags.accepted(tag, waiter, send_len));
                 }

@@ -1,11 +1,13 @@
 //! Reads of hosts that a reactor does by itself: answered like those that a thread of the export does.
 
 use std::fs::{File, OpenOptions};
+use std::io::Write as _;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use diskside_export::{FileReply, PlainRead};
 use diskside_io::ring::{Completion, Payload, Ring, RingConfig};
+use diskside_sys::cache::residency;
 use diskside_wire::file::{FileFlags, FileHandle, FileRequest};
 use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
@@ -19,7 +21,12 @@ fn read(file: FileHandle, offset: u64, len: u32) -> FileRequest<'static> {
 }
 
 fn begin(host: &Host, request: FileRequest<'_>) -> Option<PlainRead> {
-    host.session.plain_read(&request.to_bytes(), LEN_MAX, |_| ()).map(|read| read.unwrap())
+    host.session.plain_read(&request.to_bytes(), LEN_MAX, true, |_| ()).map(|read| read.unwrap())
+}
+
+/// The same where threads read what is not in memory.
+fn begin_in_memory(host: &Host, request: FileRequest<'_>) -> Option<PlainRead> {
+    host.session.plain_read(&request.to_bytes(), LEN_MAX, false, |_| ()).map(|read| read.unwrap())
 }
 
 /// One operation of a read. True: it was the last.
@@ -91,6 +98,47 @@ fn every_read_is_answered_as_by_a_thread() {
     assert!(at_once > 100, "{at_once}: memory has most of them");
 }
 
+/// Each read of a file that was not in memory asked the kernel twice whether it was: a fifth of all that a server of one processor could
+/// read from a disk.
+#[test]
+fn a_file_that_is_not_in_memory_is_rarely_looked_at_until_it_is() {
+    let host = Host::new();
+    host.file("x", "");
+    // Nothing but a hole, so memory has nothing of it.
+    OpenOptions::new().write(true).open(host.path().join("x")).unwrap().set_len(1 << 20).unwrap();
+    settle(&host, "data/x");
+    let file = host.open("data/x", FileFlags::READ);
+    let page = |at: u64| read(file, at % 256 * 4096, 4096);
+    let is_looked_at = |at| begin_in_memory(&host, page(at)).is_some_and(|plain| plain.at_once().is_none());
+    assert!((0..16).all(is_looked_at));
+    assert_eq!((16..160).filter(|at| is_looked_at(*at)).count(), 9, "one of sixteen");
+    std::fs::write(host.path().join("x"), vec![7; 1 << 20]).unwrap();
+    settle(&host, "data/x");
+    let first = (0..100).find_map(|at| begin_in_memory(&host, page(at))).expect("it is looked at");
+    assert_eq!(first.at_once().unwrap().result, [7; 4096]);
+    for at in 0..256 {
+        assert!(begin_in_memory(&host, page(at)).is_some_and(|plain| plain.at_once().is_some()), "page {at}");
+    }
+}
+
+/// A traversal on a reactor tried to read what was not in memory, and the kernel began to read it: on a disk that hung, with the reactor.
+#[test]
+fn a_reactor_has_nothing_read_by_trying() {
+    let host = Host::new();
+    host.file("x", "");
+    let there = OpenOptions::new().read(true).write(true).open(host.path().join("x")).unwrap();
+    there.set_len(1 << 20).unwrap();
+    settle(&host, "data/x");
+    let file = host.open("data/x", FileFlags::READ);
+    let cached = host.session.cached(file).unwrap();
+    let is_read = |at: u64| cached.read_now(at % 256 * 4096, &mut [0; 4096]);
+    assert!(!(0..256).any(is_read));
+    assert_eq!(residency(&there, 0..1 << 20).unwrap().cached, 0, "nothing was read");
+    (&there).write_all(&[7; 1 << 20]).unwrap();
+    assert!((0..256).all(is_read));
+    assert!((0..256).all(is_read), "and without a look");
+}
+
 #[test]
 fn a_file_that_shrinks_or_changes_while_it_is_read_gives_what_is_there_and_no_version() {
     let host = Host::new();
@@ -125,7 +173,7 @@ fn reads_that_are_nothing_for_a_ring_are_left_to_threads_and_refusals_are_the_sa
     assert!(begin(&host, FileRequest::Close { file: dir }).is_none(), "another operation");
     let (sender, noted) = mpsc::channel();
     let uses = |export| sender.send(export).unwrap();
-    assert!(host.session.plain_read(&read(file, 0, 4).to_bytes(), LEN_MAX, uses).unwrap().is_ok());
+    assert!(host.session.plain_read(&read(file, 0, 4).to_bytes(), LEN_MAX, true, uses).unwrap().is_ok());
     assert!(noted.try_recv().is_ok(), "what it uses is noted");
     // An answer that fails names the file; one that was not begun says so.
     let mut plain = begin(&host, read(file, 3, 4)).unwrap();
@@ -138,6 +186,6 @@ fn reads_that_are_nothing_for_a_ring_are_left_to_threads_and_refusals_are_the_sa
     assert_eq!(plain.reply().returned.unwrap_err().errno, Errno::CANCELED);
     let closed = FileRequest::Close { file };
     host.ask(closed);
-    let stale = host.session.plain_read(&read(file, 0, 4).to_bytes(), LEN_MAX, |_| ());
+    let stale = host.session.plain_read(&read(file, 0, 4).to_bytes(), LEN_MAX, true, |_| ());
     assert!(stale.is_none(), "threads say that it is stale");
 }
