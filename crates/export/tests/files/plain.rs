@@ -1,9 +1,9 @@
 //! Reads of hosts that a reactor does by itself: answered like those that a thread of the export does.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, FileTimes, OpenOptions};
 use std::io::Write as _;
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use diskside_export::{FileReply, PlainRead};
 use diskside_io::ring::{Completion, Payload, Ring, RingConfig};
@@ -50,6 +50,14 @@ fn forget(host: &Host, name: &str) {
     let file = File::open(host.path().join(name)).unwrap();
     file.sync_all().unwrap();
     fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+}
+
+/// The time of its next read need not be noted, and it changes no more.
+fn read_later(host: &Host, name: &str) {
+    let accessed = SystemTime::now() + Duration::from_hours(1);
+    let file = OpenOptions::new().write(true).open(host.path().join(name)).unwrap();
+    file.set_times(FileTimes::new().set_accessed(accessed)).unwrap();
+    settle(host, &format!("data/{name}"));
 }
 
 /// A change of this clock tick could be followed by another that looks the same.
@@ -106,14 +114,14 @@ fn a_file_that_is_not_in_memory_is_rarely_looked_at_until_it_is() {
     host.file("x", "");
     // Nothing but a hole, so memory has nothing of it.
     OpenOptions::new().write(true).open(host.path().join("x")).unwrap().set_len(1 << 20).unwrap();
-    settle(&host, "data/x");
+    read_later(&host, "x");
     let file = host.open("data/x", FileFlags::READ);
     let page = |at: u64| read(file, at % 256 * 4096, 4096);
     let is_looked_at = |at| begin_in_memory(&host, page(at)).is_some_and(|plain| plain.at_once().is_none());
     assert!((0..16).all(is_looked_at));
     assert_eq!((16..160).filter(|at| is_looked_at(*at)).count(), 9, "one of sixteen");
     std::fs::write(host.path().join("x"), vec![7; 1 << 20]).unwrap();
-    settle(&host, "data/x");
+    read_later(&host, "x");
     let first = (0..100).find_map(|at| begin_in_memory(&host, page(at))).expect("it is looked at");
     assert_eq!(first.at_once().unwrap().result, [7; 4096]);
     for at in 0..256 {
@@ -128,7 +136,7 @@ fn a_reactor_has_nothing_read_by_trying() {
     host.file("x", "");
     let there = OpenOptions::new().read(true).write(true).open(host.path().join("x")).unwrap();
     there.set_len(1 << 20).unwrap();
-    settle(&host, "data/x");
+    read_later(&host, "x");
     let file = host.open("data/x", FileFlags::READ);
     let cached = host.session.cached(file).unwrap();
     let is_read = |at: u64| cached.read_now(at % 256 * 4096, &mut [0; 4096]);
