@@ -376,11 +376,13 @@ impl Target {
         }
     }
 
-    /// Why it could not be written, as its server says.
+    /// Why it could not be written, as its server says. The server may have refused a later part of several that were under way: up
+    /// to which byte all is written, only the copy knows.
     fn in_its_words(&self, error: CopyError) -> CopyError {
         match (self, error) {
             (Self::Export { writer, .. }, CopyError::Write { offset, error }) => {
-                CopyError::Write { offset, error: writer.in_words_of_target(error) }
+                let (kind, told) = (error.kind(), writer.in_words_of_target(error).to_string());
+                CopyError::Write { offset, error: std::io::Error::new(kind, without_position(&told)) }
             }
             (_, error) => error,
         }
@@ -398,6 +400,12 @@ impl Target {
             Self::Export { writer, .. } => writer.publish().map_err(session_failure),
         }
     }
+}
+
+/// The reason alone of `write NAME at byte N: REASON`, since the name and a position are told already.
+fn without_position(told: &str) -> &str {
+    let reason = told.split_once(" at byte ").and_then(|(_, rest)| rest.split_once(": "));
+    reason.filter(|(position, _)| position.bytes().all(|byte| byte.is_ascii_digit())).map_or(told, |(_, reason)| reason)
 }
 
 fn parse(text: &OsStr) -> Result<Location, Failure> {
