@@ -131,3 +131,30 @@ impl Export {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{ExportSpec, Exports};
+
+    /// An earlier look at it still waits for its disk: the reload does not, and begins no other.
+    #[test]
+    fn a_path_that_does_not_answer_leaves_its_export_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        std::fs::create_dir(&path).unwrap();
+        let specs = [ExportSpec::new("data", &path)];
+        let exports = Exports::open(&specs).unwrap();
+        std::fs::rename(&path, dir.path().join("aside")).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        let looking = || exports.list()[0].is_looked_at.swap(true, Ordering::AcqRel);
+        assert!(!looking());
+        let prepared = exports.prepare(&specs).unwrap();
+        let told = prepared.kept()[0].to_string();
+        assert!(told.ends_with("data does not answer, so it stays as it was"), "{told}");
+        assert!(prepared.opened_again().is_empty() && looking(), "the one that waits ends it");
+        exports.list()[0].is_looked_at.store(false, Ordering::Release);
+        assert_eq!(exports.prepare(&specs).unwrap().opened_again(), ["data"]);
+        assert!(!looking());
+    }
+}
