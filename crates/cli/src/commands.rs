@@ -31,6 +31,7 @@ pub(crate) mod sign;
 pub(crate) mod top;
 pub(crate) mod verify;
 mod volume;
+mod waiting;
 
 use crate::error::Failure;
 use diskside::sandbox::image::{Image, Kind, LoadOptions};

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | 0 | done |
 //! | 1 | the function failed on the data: a trap, an error that it returned, a limit |
-//! | 2 | the command line is wrong |
+//! | 2 | the command line is wrong, or a variable |
 //! | 3 | the function cannot be loaded: it does not compile, is refused, or asks for what is not here |
 //! | 4 | the environment failed: a file, memory, a thread, a standard output that is full |
 //! | 130 | a signal stopped the function |
@@ -26,6 +26,7 @@ mod progress;
 mod traces;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use diskside::io::ring::check_variable;
 use error::Failure;
 use output::say;
 use std::io::Write as _;
@@ -142,7 +143,7 @@ fn main() -> ExitCode {
             let exporter = if is_server { None } else { Exporter::from_environment() };
             // Until the command has ended.
             let _exporting = exporter.and_then(|exporter| exporter.start("diskside"));
-            run(cli.command)
+            check_environment().and_then(|()| run(cli.command))
         }
         Err(error) if error.use_stderr() => {
             let plain = error.render().to_string();
@@ -166,6 +167,11 @@ fn main() -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// A variable with a wrong value is wrong usage, as an option with one is, whether or not this command would come to need it.
+fn check_environment() -> Result<(), Failure> {
+    check_variable().map_err(|error| Failure::Usage(error.to_string()))
 }
 
 fn run(command: Command) -> Result<(), Failure> {

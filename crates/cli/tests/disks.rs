@@ -322,8 +322,22 @@ fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
     let reads: Vec<Child> = (0..12).map(|_| spawn(&["cat", &f])).collect();
     let runs: Vec<Child> = (0..4).map(|_| spawn(&["run", "stats64", &g, "--where", "device"])).collect();
     let here = disk.at("disk/h").display().to_string();
-    let mut silent = [spawn(&["run", "wc", &g, "--where", "device"]), spawn(&["run", "wc", &here])];
-    let writes = [spawn(&["cp", &calm, &made]), spawn(&["run", "wc", &g, "--out", &server.at("hung/out")])];
+    let [made_here, out_here] = ["disk/made-here", "disk/out-here"].map(|name| disk.at(name).display().to_string());
+    let copied = disk.at("copied").display().to_string();
+    // Each with where it waits: `cp`, `cat` and outputs of `run` printed nothing.
+    let (there, on_this) = ("export hung of diskside://", "a file on this machine ");
+    let waits: [(&[&str], &str); 8] = [
+        (&["run", "wc", &g, "--where", "device"], there),
+        (&["run", "wc", &here], on_this),
+        (&["run", "wc", &calm, "--out", &server.at("hung/out")], there),
+        (&["run", "wc", &calm, "--out", &out_here], on_this),
+        (&["cat", &f], there),
+        (&["cp", &calm, &made], there),
+        (&["cp", &here, &copied], on_this),
+        (&["cp", &calm, &made_here], on_this),
+    ];
+    let mut silent = waits.map(|(args, _)| spawn(args));
+    let write = spawn(&["run", "wc", &g, "--out", &server.at("hung/another")]);
     for _ in 0..3 {
         server.is_calm();
     }
@@ -354,12 +368,9 @@ fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
     assert!(waiting >= 6 && oldest_ms >= 5000 && calm == 0, "{waiting} wait, {oldest_ms} ms; {calm}");
     // Commands that waited for it were silent.
     let told = silent.each_mut().map(|child| first_line(child.stderr.take().expect("piped")));
-    let begins = [
-        "diskside: waiting: the disk of export hung of diskside://",
-        "diskside: waiting: the disk of a file on this machine ",
-    ];
-    for (told, begin) in told.iter().zip(begins) {
-        assert!(told.starts_with(begin) && told.contains("has not answered for"), "{told}");
+    for (told, (args, disk)) in told.iter().zip(waits) {
+        let begin = format!("diskside: waiting: the disk of {disk}");
+        assert!(told.starts_with(&begin) && told.contains("has not answered for"), "{args:?}: {told}");
     }
     // One that goes away is not waited for.
     let mut gone = spawn(&["cat", &g]);
@@ -374,13 +385,12 @@ fn a_disk_that_hangs_below_an_export_holds_its_own_files_alone() {
     for child in runs {
         assert_eq!(String::from_utf8_lossy(output_of(&ended(child))), sum);
     }
-    for child in silent {
+    for child in silent.into_iter().chain([write]) {
         output_of(&ended(child));
     }
-    for child in writes {
-        output_of(&ended(child));
+    for made in ["disk/made", "disk/made-here"] {
+        assert!(fs::read(disk.at(made)).expect("written") == numbers(1000), "{made}");
     }
-    assert!(fs::read(disk.at("disk/made")).expect("written") == numbers(1000));
     let line = server.log.line(&["the disk answers again"]);
     assert!(line.contains("export=\"hung\""), "{line}");
     common::until("nothing waits any more", || server.waiting("hung").0 == 0);

@@ -146,6 +146,13 @@ fn commands_that_fill_a_disk_say_so_and_leave_nothing() {
         let (code, _, said) = diskside(command);
         assert_eq!(code, 4, "{command:?}: {said}");
         assert!(said.contains(FULL) && said.contains("made"), "{command:?}: {said}");
+        if command[0] == "cp" {
+            // It named two: where its own piece began, and the part that the server had refused last of several under way.
+            let expected = format!("diskside: {large} to {made}: writing the destination at byte ");
+            let position = said.strip_prefix(&expected).and_then(|rest| rest.strip_suffix(&format!(": {FULL}\n")));
+            let position: usize = position.and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{said}"));
+            assert!(position <= DISK, "{said}");
+        }
         assert_eq!(server.names(), Vec::<String>::new(), "{command:?} left something");
     }
     // What was there stays, and what has room is written.

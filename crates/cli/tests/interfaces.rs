@@ -243,15 +243,53 @@ fn threads_pass_the_page_cache_by_where_all_else_is_denied() {
     }
 }
 
+/// A wrong value was an error of the environment in commands that came to need a ring, with the name of whatever file or server they were
+/// about, and no error in the others.
 #[test]
-fn an_interface_that_there_is_not_is_refused_with_those_that_there_are() {
+fn an_interface_that_there_is_not_is_wrong_usage_in_all_commands() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let file = dir.path().join("f");
     std::fs::write(&file, vec![b'\n'; 20 << 20]).expect("written");
-    let mut command = common::command(&["run", "wc", file.to_str().expect("text")]);
-    let ran = command.env("DISKSIDE_IO", "kqueue").output().expect("diskside runs");
-    let said = common::said(&ran);
-    assert!(!ran.status.success() && said.contains("DISKSIDE_IO is \"kqueue\"; it can be io_uring or posix"), "{said}");
+    let (file, copy) = (file.to_str().expect("text"), dir.path().join("copy"));
+    let (copy, export) = (copy.to_str().expect("text"), format!("data={}", dir.path().display()));
+    let commands: [&[&str]; 7] = [
+        &["run", "wc", file],
+        &["cp", file, copy],
+        &["cat", "diskside://127.0.0.1:1/data/f"],
+        &["serve", "--listen", "127.0.0.1:0", "--export", &export],
+        &["check-config"],
+        &["doctor"],
+        &["functions"],
+    ];
+    // As a wrong option that is not the parser's to find.
+    let usual = common::diskside(&["run", "wc", file, "--offset", "1", "--length", &u64::MAX.to_string()]);
+    assert!(usual.0 == 2 && usual.2.starts_with("diskside: --offset"), "{usual:?}");
+    for args in commands {
+        let ran = common::command(args).env("DISKSIDE_IO", "kqueue").output().expect("diskside runs");
+        let said = common::said(&ran);
+        let expected = "diskside: DISKSIDE_IO is \"kqueue\"; it can be io_uring or posix\n";
+        assert_eq!((ran.status.code(), &*said), (Some(2), expected), "{args:?}");
+        assert!(ran.stdout.is_empty(), "{args:?}");
+    }
+    assert!(!Path::new(copy).exists());
+}
+
+/// Somebody who had set the variable, or whose unit had, was told to change the kernel's settings.
+#[test]
+fn a_doctor_says_that_the_variable_chose_and_not_the_kernel() {
+    let doctor = |way: Way| {
+        let ran = way.command(&["doctor", "--json"]).output().expect("diskside runs");
+        let told: serde_json::Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+        let findings = told["findings"].as_array().expect("a list").clone();
+        findings.into_iter().find(|one| one["what"] == "io_uring").expect("it is looked at")
+    };
+    let chosen = doctor(Way::Chosen);
+    let (found, remedy) = (chosen["found"].as_str().expect("text"), chosen["remedy"].as_str().expect("text"));
+    assert!(chosen["state"] == "slower" && found.contains("the variable DISKSIDE_IO is posix"), "{chosen}");
+    assert!(remedy.starts_with("unset DISKSIDE_IO") && !remedy.contains("sysctl"), "{chosen}");
+    let denied = doctor(Way::Denied(libc::EPERM));
+    assert!(!denied.to_string().contains("DISKSIDE_IO"), "{denied}");
+    assert!(denied["remedy"].as_str().expect("text").contains("sysctl"), "{denied}");
 }
 
 /// Lets a command and all that it starts lock so much memory, and root no more than others.

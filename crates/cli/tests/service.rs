@@ -67,6 +67,44 @@ fn exports_and_volumes_come_and_go_while_hosts_are_at_work_and_nothing_wrong_is_
     assert!(!failed.load(Ordering::Relaxed), "a host failed while the configuration changed");
 }
 
+/// An export whose directory was removed and made again found nothing until the server was started again, and every error was a plain
+/// "No such file or directory" for files that were there. A reload takes the new directory where the process reaches it, and otherwise
+/// says what does; it is taken all the same, because it may be what keeps a host out.
+#[test]
+fn a_directory_that_is_made_again_is_served_after_a_reload() {
+    for reaches in [true, false] {
+        let place = Place::new();
+        let reach = if reaches { format!("reach = [\"{}\"]\n", place.dir.path().display()) } else { String::new() };
+        place.write(&format!("{reach}{}{}", place.export("one"), place.export("two")));
+        let server = Logged::start(&place, &mut serve(place.config()));
+        let one = place.dir.path().join("one");
+        std::fs::remove_dir_all(&one).expect("ours");
+        server.process.signal(Signal::HUP);
+        server.says("the next reload tries again: export `one`: its directory was removed, and is not there again");
+        std::fs::create_dir(&one).expect("made");
+        std::fs::write(one.join("f"), numbers(2000)).expect("written");
+        let file = format!("{}/one/f", server.target);
+        for command in [&["cat", &*file][..], &["run", "wc", &file], &["ls", &format!("{}/one", server.target)]] {
+            let (code, _, said) = diskside(command);
+            let told = "the directory of export `one` was removed at the server";
+            assert!(code == 4 && said.contains(told), "{command:?} ended with {code}: {said}");
+        }
+        server.says("its directory was removed: make it again");
+
+        place.write(&format!("{reach}{}", place.export("one")));
+        server.process.signal(Signal::HUP);
+        server.says("not served any more: export `two`");
+        let is_closed = std::fs::read_to_string(&server.log).expect("text").contains("Landlock ABI");
+        if reaches || !is_closed {
+            server.says("served now: export `one`, whose directory is another one");
+            assert!(server.reads("one"));
+        } else {
+            server.says("in its file for directories there that are made again while it runs");
+            assert!(!server.reads("one"));
+        }
+    }
+}
+
 /// A reload that came while the server read its file for the first time ended it.
 #[test]
 fn a_reload_waits_for_the_start() {

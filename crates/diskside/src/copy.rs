@@ -318,6 +318,8 @@ impl<'a> Pump<'a> {
 /// Whether a write or a flush came to a good end.
 fn succeeded(outcome: Outcome, offset: u64) -> Result<(), Stopped> {
     let is_lost = matches!(outcome.status.cause(), Some(Cause::Lost(_)));
+    // A full disk takes a part of the last transfer.
+    let offset = offset + outcome.transferred_bytes;
     outcome.into_result().map(drop).map_err(|error| {
         if is_lost { Stopped::Lost(error) } else { Stopped::Failed(CopyError::Write { offset, error }) }
     })

@@ -41,6 +41,10 @@ pub(crate) struct Export {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
     pub(crate) root: Root,
+    /// The log tells once that its directory was removed.
+    pub(crate) is_told_removed: AtomicBool,
+    /// Its path is being looked at, which can take as long as a disk hangs.
+    pub(crate) is_looked_at: AtomicBool,
     /// The tree below a URL, for an export that is not a directory: it has no root.
     pub(crate) store: Option<StoreTree>,
     pub(crate) workers: Workers,
@@ -89,6 +93,8 @@ impl Export {
             uid,
             gid,
             root,
+            is_told_removed: AtomicBool::new(false),
+            is_looked_at: AtomicBool::new(false),
             store,
             workers,
             is_local,
@@ -124,7 +130,7 @@ impl Countable for Export {
 }
 
 /// Opens the directory as this process; where that may not, as the export's user, who is the one that needs to.
-fn open_root(path: &Path, workers: &Workers) -> io::Result<Root> {
+pub(crate) fn open_root(path: &Path, workers: &Workers) -> io::Result<Root> {
     match Root::open(path) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             let path = path.to_owned();

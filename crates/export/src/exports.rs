@@ -11,6 +11,7 @@ use diskside_volume::stats::{AccessStats, AccessesByHost};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::ExportSpec;
+use crate::again::{AtPath, look_at_all};
 use crate::counted::check_countable;
 use crate::export::{Export, ExportError};
 use crate::session::FileSession;
@@ -32,7 +33,13 @@ type List = Arc<[Arc<Export>]>;
 
 /// Exports that are open, and served once [`Exports::replace`] takes them.
 #[derive(Debug)]
-pub struct OpenedExports(List);
+pub struct OpenedExports {
+    list: List,
+    /// Those whose path names another directory than before, which they are now.
+    opened_again: Vec<String>,
+    /// Those that stay as they are although their directory is gone or another one, and why.
+    kept: Vec<ExportError>,
+}
 
 impl Exports {
     /// Opens the directories and starts a thread for each, with its user and group.
@@ -47,15 +54,56 @@ impl Exports {
         Self { list: RwLock::new(list.into()), handles: Places::new(handles_max), by_host, keeps_accounts }
     }
 
-    /// Opens those of `specs` that are new or changed. The served ones stay as they are until
-    /// [`replace`](Self::replace).
+    /// Opens those of `specs` that are new or changed, and those whose path names another directory than the one that is served.
+    /// The served ones stay as they are until [`replace`](Self::replace).
+    ///
+    /// A directory that is not there, cannot be read or does not answer does not fail an export that is served already: it stays
+    /// as it is, and the rest of a configuration does not wait for it.
+    ///
+    /// # Errors
+    /// One that is new or changed cannot be opened.
     pub fn prepare(&self, specs: &[ExportSpec]) -> Result<OpenedExports, ExportError> {
+        self.prepare_unless(specs, |_| None)
+    }
+
+    /// The same; of another directory at the path of a served export `refuse` says why it is not to be opened.
+    ///
+    /// # Errors
+    /// As [`prepare`](Self::prepare).
+    pub fn prepare_unless(
+        &self,
+        specs: &[ExportSpec],
+        refuse: impl Fn(&ExportSpec) -> Option<String>,
+    ) -> Result<OpenedExports, ExportError> {
         let served = self.list();
-        let open = |spec: &ExportSpec| match served.iter().find(|export| export.spec == *spec) {
-            Some(export) => Ok(Arc::clone(export)),
-            None => Export::open(spec).map(Arc::new),
-        };
-        specs.iter().map(open).collect::<Result<_, _>>().map(OpenedExports)
+        let same = |spec: &ExportSpec| served.iter().find(|export| export.spec == *spec);
+        let mut found = look_at_all(specs.iter().filter_map(same));
+        let (mut list, mut opened_again, mut kept) = (Vec::new(), Vec::new(), Vec::new());
+        for spec in specs {
+            let Some(export) = same(spec) else {
+                list.push(Arc::new(Export::open(spec)?));
+                continue;
+            };
+            let opened = match found.remove(&spec.name) {
+                None | Some(AtPath::Same) => Ok(None),
+                Some(AtPath::Unusable(why)) => Err(why),
+                Some(AtPath::Another(is_readable)) => match refuse(spec) {
+                    None => is_readable.and_then(|()| Export::open(spec).map(Some).map_err(|error| error.what)),
+                    Some(why) => Err(why),
+                },
+            };
+            match opened {
+                Ok(Some(again)) => {
+                    opened_again.push(spec.name.clone());
+                    list.push(Arc::new(again));
+                    continue;
+                }
+                Ok(None) => {}
+                Err(what) => kept.push(ExportError { name: spec.name.clone(), what }),
+            }
+            list.push(Arc::clone(export));
+        }
+        Ok(OpenedExports { list: list.into(), opened_again, kept })
     }
 
     /// Whether accounts can be kept of what hosts hold in what is served.
@@ -63,7 +111,7 @@ impl Exports {
     /// # Errors
     /// Which export that cannot be, and why.
     pub fn check_accounts(&self) -> Result<(), ExportError> {
-        OpenedExports(self.list()).check_accounts()
+        check_countable(self.list().iter().map(|export| (&export.spec, Some(&**export))))
     }
 
     /// The same of exports that are not open yet.
@@ -107,20 +155,23 @@ impl Exports {
     /// Serves these instead. Handles of hosts in others are stale from now on; calls that run end once
     /// [`UsedExport::check`](crate::UsedExport::check) is asked for them.
     pub fn replace(&self, list: OpenedExports) {
-        self.swap(list);
+        self.swap(list.list);
         if self.keeps_accounts.load(Ordering::SeqCst) {
             self.keep_accounts();
         }
     }
 
-    /// Serves these alone of those that are served, at once: what hosts hold is counted when others follow.
-    pub fn withdraw_all_but(&self, staying: OpenedExports) {
-        if staying.0.len() < self.list().len() {
+    /// Serves at once only those of the served ones that are among `next`: what hosts hold is counted when the others follow.
+    pub fn withdraw_all_but(&self, next: &OpenedExports) {
+        let served = self.list();
+        let stays = |export: &&Arc<Export>| next.list.iter().any(|other| Arc::ptr_eq(other, export));
+        let staying: List = served.iter().filter(stays).cloned().collect();
+        if staying.len() < served.len() {
             self.swap(staying);
         }
     }
 
-    fn swap(&self, OpenedExports(list): OpenedExports) {
+    fn swap(&self, list: List) {
         if !list.is_empty() && self.handles.max() == 0 {
             self.handles.set_max(files_max() / 2);
         }
@@ -196,7 +247,17 @@ impl OpenedExports {
     /// # Errors
     /// Which export that cannot be, and why.
     pub fn check_accounts(&self) -> Result<(), ExportError> {
-        check_countable(self.0.iter().map(|export| (&export.spec, Some(&**export))))
+        check_countable(self.list.iter().map(|export| (&export.spec, Some(&**export))))
+    }
+
+    /// The names of those whose path named another directory than the one that was served.
+    pub fn opened_again(&self) -> &[String] {
+        &self.opened_again
+    }
+
+    /// Those that stay as they are although their directory is gone or another one, and why.
+    pub fn kept(&self) -> &[ExportError] {
+        &self.kept
     }
 }
 

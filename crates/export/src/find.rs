@@ -26,6 +26,9 @@ pub(super) fn find(
     flags: FileFlags,
     cancel: &CancelToken,
 ) -> Result<FileReply, FileError> {
+    if start.export.is_removed() {
+        return Err(start.export.error(Errno::NOENT, format!("{op} {}", start.name())));
+    }
     let progress = Progress::new(cancel);
     let mut tree = Beneath { dir: start.dir(), progress: &progress, began: Instant::now() };
     let attributes_of = |path: &[u8], kind: Kind| {

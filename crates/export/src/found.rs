@@ -50,7 +50,7 @@ impl FileSession {
             return Ok(found);
         }
         let start = self.start(FileOp::Lookup, None, path)?;
-        let failed = |errno| FileError::new(errno, start.name());
+        let failed = |errno| start.export.error(errno, start.name());
         for _ in 0..ATTEMPTS_MAX {
             let (fd, found) = open_file(start.dir(), start.path, OFlags::RDONLY).map_err(failed)?;
             if FileType::from_raw_mode(found.stx_mode.into()) != FileType::RegularFile {
@@ -91,7 +91,7 @@ impl FileSession {
             }
             let start = session.start(FileOp::Lookup, None, &path)?;
             let opened = open_file(start.dir(), start.path, OFlags::RDONLY);
-            let (fd, _) = opened.map_err(|errno| FileError::new(errno, start.name()))?;
+            let (fd, _) = opened.map_err(|errno| start.export.error(errno, start.name()))?;
             FileSource::new(Arc::new(start.open(fd, true, false)))
         });
         opened.unwrap_or_else(|| Err(FileError::because(Errno::IO, "the target failed; see its log")))

@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod again;
 mod attributes;
 mod conflict;
 mod counted;

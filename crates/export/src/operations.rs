@@ -203,6 +203,9 @@ fn empty(export: &Arc<Export>, fd: &OwnedFd, seen: &Statx) -> Result<(), Errno> 
 fn create_unnamed(session: &FileSession, op: FileOp, start: Start<'_>, mode: Mode, flags: FileFlags) -> Done {
     refuse_read_only(op, &start)?;
     // That it could not get the name is better known before it is written.
+    if start.export.is_removed() {
+        return Err(failed(op, &start, Errno::NOENT));
+    }
     let made = unnamed::own_name(&start).and_then(|at| unnamed::create(&start, at, mode));
     let (fd, unnamed, space) = made.map_err(|error| match error {
         WriteError { errno, meaning, .. } if meaning.is_empty() => failed(op, &start, errno),
@@ -417,7 +420,7 @@ fn truncate(op: FileOp, file: &OpenFile, len: u64) -> Done {
 
 fn rename(op: FileOp, from: &Start<'_>, to: &Start<'_>, flags: FileFlags) -> Done {
     refuse_read_only(op, from)?;
-    let failed = |errno| FileError::new(errno, format!("{op} {} to {}", from.name(), to.name()));
+    let failed = |errno| from.export.error(errno, format!("{op} {} to {}", from.name(), to.name()));
     if !Arc::ptr_eq(&from.export, &to.export) {
         return Err(failed(Errno::XDEV));
     }
@@ -510,7 +513,7 @@ fn failed(op: FileOp, start: &Start<'_>, errno: Errno) -> FileError {
             FileError::because(errno, format!("{op} {name}: the path leads out of the export, or into another mount"))
         }
         Errno::INVAL => FileError::because(errno, format!("{op} {name}: not a regular file or a directory's name")),
-        _ => FileError::new(errno, format!("{op} {name}")),
+        _ => start.export.error(errno, format!("{op} {name}")),
     }
 }
 

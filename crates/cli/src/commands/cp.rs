@@ -3,6 +3,7 @@
 use super::exports::{refuse_directory, refuse_no_export, refuse_pattern, session};
 use super::near::{explain_here, explain_session};
 use super::volume::{Connect, host_failure, session_failure};
+use super::waiting::Waiting;
 use crate::error::Failure;
 use crate::output::{self, bytes, rate};
 use crate::progress::Progress;
@@ -15,6 +16,7 @@ use diskside::host::{Url, Volume};
 use diskside::io::instance::{InstanceConfig, Instances};
 use diskside::io::request::AsyncIo;
 use diskside::io::stream::DescriptorStream;
+use diskside::io::unanswered::{self, Asked};
 use diskside::outfile::{Destination, OutFile};
 use diskside::session::{self, FileWriter, LocalBytes, OpenMode, Session, SessionError};
 use diskside::wire::file::FileKind;
@@ -87,8 +89,11 @@ enum Target {
 impl Cp {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let started = Instant::now();
-        let source = self.open_source()?;
-        let mut target = self.open_target()?;
+        let session = session(&self.connect)?;
+        let ends = [&self.source, &self.destination].into_iter().filter_map(|end| Location::try_from(&**end).ok());
+        let _waiting = Waiting::watch(&session, ends);
+        let source = self.open_source(&session)?;
+        let mut target = self.open_target(&session)?;
         self.refuse_loss(&source, &target)?;
         let is_stdout = matches!(target, Target::Stream { is_stdout: true, .. });
         let steps = if self.verify { 2 } else { 1 };
@@ -196,15 +201,14 @@ impl Cp {
         }
     }
 
-    fn open_source(&self) -> Result<Source, Failure> {
+    fn open_source(&self, session: &Session) -> Result<Source, Failure> {
         match parse(&self.source)? {
             Location::Local(path) => self.open_local_source(&path),
             location @ Location::Export(_) => {
-                let session = session(&self.connect)?;
-                self.refuse_directory_of(&session, &location)?;
+                self.refuse_directory_of(session, &location)?;
                 let file = session
                     .open_as(&location, OpenMode::Read)
-                    .map_err(|error| explain_session(&session, &location, error))?;
+                    .map_err(|error| explain_session(session, &location, error))?;
                 let (io, len) = file.version_io().map_err(session_failure)?;
                 let copies = file.has_copies().then_some(file);
                 Ok(Source::At { io, len, fixed: false, copies })
@@ -233,6 +237,8 @@ impl Cp {
             let failure = cannot_open(&self.source.to_string_lossy(), &error);
             if error.kind() == ErrorKind::NotFound { explain_here(path, failure) } else { failure }
         };
+        // A pipe waits for who writes it, and not for a disk.
+        let _asked = path.is_file().then(ask_disk);
         match LocalBytes::of(path) {
             Ok(LocalBytes::Stream(_)) if self.verify => {
                 Err(Failure::Usage(format!("{}: what can be read only once cannot be verified", self.source.display())))
@@ -247,14 +253,19 @@ impl Cp {
         }
     }
 
-    fn open_target(&self) -> Result<Target, Failure> {
+    fn open_target(&self, session: &Session) -> Result<Target, Failure> {
         if self.destination == "-" {
             return self.open_local(Destination::stdout());
         }
         match parse(&self.destination)? {
-            Location::Local(path) if path.is_dir() => self.open_local(Destination::find(&path.join(self.name()?))),
-            Location::Local(path) => self.open_local(Destination::find(&path)),
-            Location::Export(url) => self.open_export(url),
+            Location::Local(path) => {
+                let asked = ask_disk();
+                let path = if path.is_dir() { path.join(self.name()?) } else { path };
+                let found = Destination::find(&path);
+                drop(asked);
+                self.open_local(found)
+            }
+            Location::Export(url) => self.open_export(session, url),
             Location::Volume(url) => {
                 let volume = self.connect(&url)?;
                 if volume.is_read_only() {
@@ -281,9 +292,8 @@ impl Cp {
         Target::local(destination)
     }
 
-    fn open_export(&self, mut url: ExportUrl) -> Result<Target, Failure> {
+    fn open_export(&self, session: &Session, mut url: ExportUrl) -> Result<Target, Failure> {
         refuse_no_export(&url)?;
-        let session = session(&self.connect)?;
         let files = session.files(&url).map_err(session_failure)?;
         if !self.literal {
             refuse_pattern(&files, &url, "--literal writes a file of this very name")?;
@@ -293,7 +303,7 @@ impl Cp {
         } else {
             refuse_directory(&self.destination.to_string_lossy())?;
         }
-        let writer = FileWriter::create(&session, &url).map_err(session_failure)?;
+        let writer = FileWriter::create(session, &url).map_err(session_failure)?;
         let io = writer.file().io().map_err(session_failure)?;
         Ok(Target::Export { io, writer: Box::new(writer) })
     }
@@ -347,6 +357,8 @@ impl Target {
             return Ok(Self::Fixed { io, len });
         }
         let (is_stream, is_stdout) = (destination.is_stream(), destination.is_stdout());
+        // A pipe waits for who reads it.
+        let _asked = (!is_stream).then(ask_disk);
         let file = destination.begin().map_err(cannot_write)?;
         if is_stream {
             return Ok(Self::Stream { file, is_stdout });
@@ -364,11 +376,13 @@ impl Target {
         }
     }
 
-    /// Why it could not be written, as its server says.
+    /// Why it could not be written, as its server says. The server may have refused a later part of several that were under way: up
+    /// to which byte all is written, only the copy knows.
     fn in_its_words(&self, error: CopyError) -> CopyError {
         match (self, error) {
             (Self::Export { writer, .. }, CopyError::Write { offset, error }) => {
-                CopyError::Write { offset, error: writer.in_words_of_target(error) }
+                let (kind, told) = (error.kind(), writer.in_words_of_target(error).to_string());
+                CopyError::Write { offset, error: std::io::Error::new(kind, without_position(&told)) }
             }
             (_, error) => error,
         }
@@ -378,10 +392,20 @@ impl Target {
     fn publish(self) -> Result<(), Failure> {
         match self {
             Self::Fixed { .. } => Ok(()),
-            Self::File { file, .. } | Self::Stream { file, .. } => file.publish().map_err(cannot_write),
+            Self::File { file, .. } => {
+                let _asked = ask_disk();
+                file.publish().map_err(cannot_write)
+            }
+            Self::Stream { file, .. } => file.publish().map_err(cannot_write),
             Self::Export { writer, .. } => writer.publish().map_err(session_failure),
         }
     }
+}
+
+/// The reason alone of `write NAME at byte N: REASON`, since the name and a position are told already.
+fn without_position(told: &str) -> &str {
+    let reason = told.split_once(" at byte ").and_then(|(_, rest)| rest.split_once(": "));
+    reason.filter(|(position, _)| position.bytes().all(|byte| byte.is_ascii_digit())).map_or(told, |(_, reason)| reason)
 }
 
 fn parse(text: &OsStr) -> Result<Location, Failure> {
@@ -397,8 +421,13 @@ fn cannot_write(error: std::io::Error) -> Failure {
     Failure::Environment(format!("cannot write {error}"))
 }
 
+/// A disk of this machine does not answer until this is dropped.
+fn ask_disk() -> Asked {
+    unanswered::here().ask(Instant::now())
+}
+
 fn by_position(file: File) -> std::io::Result<(Arc<dyn AsyncIo>, u64)> {
-    let file = Instances::start(&InstanceConfig::default())?.file(file)?;
+    let file = Instances::start(&InstanceConfig::default())?.file(file)?.watched();
     let len = file.len_bytes()?;
     Ok((Arc::new(file), len))
 }

@@ -2,6 +2,7 @@
 
 use super::near::{NOT_FOUND, explain_export, explain_session};
 use super::volume::{Connect, session_failure};
+use super::waiting::Waiting;
 use crate::error::Failure;
 use crate::output::{self, Table, bytes};
 use clap::Args;
@@ -134,6 +135,7 @@ impl Ls {
 impl Cat {
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let session = session(&self.connect)?;
+        let _waiting = Waiting::watch(&session, self.urls.iter().cloned().map(Location::Export));
         let done = AtomicU64::new(0);
         for url in &self.urls {
             let location = Location::Export(url.clone());

@@ -4,11 +4,11 @@ mod files;
 mod json;
 mod report;
 pub(super) mod shown;
-mod waiting;
 
 use super::exports::{refuse_directory, refuse_no_export, refuse_pattern};
 use super::parse_kind;
 use super::volume::{Connect, parse_url, session_failure};
+use super::waiting::Waiting;
 use crate::error::Failure;
 use crate::interrupt::{Watch, cancel_on_signal};
 use crate::output::{parse_bytes, parse_tier, say};
@@ -35,7 +35,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use waiting::Waiting;
 
 /// Arguments of `run`.
 #[derive(Args)]
@@ -219,7 +218,8 @@ impl Run {
             return Err(Failure::Usage(format!("--offset {offset} --length {length}: no file has so many bytes")));
         }
         let usage = format!("diskside run {} FILE...", function.name());
-        let _waiting = Waiting::watch(&session, &self.files);
+        let named = self.files.iter().map(|file| input_name(file)).chain(self.out.as_deref());
+        let _waiting = Waiting::watch(&session, named.filter_map(|name| Location::try_from(name).ok()));
         let files = files::open(&session, &self.files, self.recursive)?;
         let first_line = || match files.first() {
             Some(file) => file.first_line(self.decompress).map_err(run_failure),

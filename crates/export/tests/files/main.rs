@@ -2,6 +2,7 @@
 
 mod host;
 
+mod again;
 mod beneath;
 mod credentials;
 mod faults;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use crate::buffer::Buffer;
 use crate::request::{Outcome, Promise, Request, Status};
 use crate::ring::{Op, Payload};
+use crate::unanswered::Asked;
 
 /// The smallest block that `O_DIRECT` transfers come in.
 const DIRECT_BLOCK_BYTES: usize = 512;
@@ -25,12 +26,15 @@ pub(super) struct Staged {
     pub(super) file: Arc<FileState>,
     pub(super) request: Request,
     pub(super) promise: Promise,
+    /// Answered when the request ends.
+    pub(super) asked: Option<Asked>,
 }
 
 /// The record of a request in flight. Its buffer is with the ring meanwhile.
 pub(super) struct Active {
     file: Arc<FileState>,
     promise: Promise,
+    asked: Option<Asked>,
     work: Work,
 }
 
@@ -57,7 +61,7 @@ pub(super) enum Step {
 impl Staged {
     /// The request's first operation.
     pub(super) fn activate(self) -> (Active, Op) {
-        let Self { file, request, promise } = self;
+        let Self { file, request, promise, asked } = self;
         promise.set_in_flight();
         let fd = Arc::clone(&file.fd);
         let (work, op) = match request {
@@ -78,7 +82,7 @@ impl Staged {
                 (Work::Whole, Op::Allocate { file: fd, flags: FallocateFlags::ZERO_RANGE, offset, len })
             }
         };
-        (Active { file, promise, work }, op)
+        (Active { file, promise, asked, work }, op)
     }
 
     /// Ends a request that never reached the ring.
@@ -135,6 +139,8 @@ impl Active {
     }
 
     fn end(self, status: Status, transferred: usize, buffer: Option<Buffer>) -> Step {
+        // Before anybody hears of the end.
+        drop(self.asked);
         self.promise.complete(Outcome { status, transferred_bytes: transferred as u64, buffer });
         Step::Done
     }
@@ -165,7 +171,7 @@ mod tests {
     /// Plays a kernel that moves at most so many bytes at each call over a file of `file_len` bytes.
     fn play(request: Request, direct: bool, file_len: usize, steps: &[usize]) -> (Outcome, Vec<(u64, usize)>) {
         let (promise, future) = promise();
-        let (mut active, mut op) = Staged { file: state(direct), request, promise }.activate();
+        let (mut active, mut op) = Staged { file: state(direct), request, promise, asked: None }.activate();
         let mut moves = Vec::new();
         for step in steps.iter().copied().chain(std::iter::repeat(usize::MAX)) {
             let (offset, buffer, range, is_read) = match op {
@@ -224,7 +230,7 @@ mod tests {
     fn an_interrupted_operation_is_repeated_and_an_error_keeps_what_was_done() {
         let (promise, future) = promise();
         let request = Request::Read { offset: 10, buffer: Buffer::zeroed(100) };
-        let (active, _) = Staged { file: state(false), request, promise }.activate();
+        let (active, _) = Staged { file: state(false), request, promise, asked: None }.activate();
         let buffer = || Payload::Buffer(Buffer::zeroed(100));
         let Step::Again(active, _) = active.step(Err(Errno::INTR), buffer()) else { panic!("repeated") };
         let Step::Again(active, Op::Read { offset: 40, .. }) = active.step(Ok(30), buffer()) else { panic!("goes on") };

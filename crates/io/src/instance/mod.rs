@@ -29,12 +29,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, OFlags};
 
 use crate::request::{AsyncIo, Request, RequestFuture, Status, promise};
 use crate::ring::RingConfig;
+use crate::unanswered;
 use active::{FileState, Staged};
 
 /// How [`Instances`] are set up.
@@ -79,6 +80,7 @@ pub struct Instances {
 pub struct LocalFile {
     state: Arc<FileState>,
     instances: Instances,
+    is_watched: bool,
 }
 
 struct Shared {
@@ -163,7 +165,7 @@ impl Instances {
         let fd = file.into();
         let direct = rustix::fs::fcntl_getfl(&fd)?.contains(OFlags::DIRECT);
         let state = Arc::new(FileState { fd: Arc::new(fd), direct });
-        Ok(LocalFile { state, instances: self.clone() })
+        Ok(LocalFile { state, instances: self.clone(), is_watched: false })
     }
 }
 
@@ -171,6 +173,13 @@ impl LocalFile {
     /// The descriptor.
     pub fn descriptor(&self) -> &Arc<OwnedFd> {
         &self.state.fd
+    }
+
+    /// The same, whose requests count among those that disks of this machine have not answered
+    /// ([`here`](crate::unanswered::here)). That costs each a lock.
+    #[must_use]
+    pub fn watched(self) -> Self {
+        Self { is_watched: true, ..self }
     }
 
     /// Whether the file was opened with `O_DIRECT`.
@@ -184,7 +193,8 @@ impl AsyncIo for LocalFile {
         let (promise, future) = promise();
         let shared = &self.instances.shared;
         let turn = shared.next.fetch_add(1, Ordering::Relaxed) % shared.instances.len();
-        shared.instances[turn].stage(Staged { file: Arc::clone(&self.state), request, promise });
+        let asked = self.is_watched.then(|| unanswered::here().ask(Instant::now()));
+        shared.instances[turn].stage(Staged { file: Arc::clone(&self.state), request, promise, asked });
         future
     }
 

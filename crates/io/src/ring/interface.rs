@@ -34,6 +34,11 @@ impl Interface {
             Self::Posix(_) => "posix",
         }
     }
+
+    /// Whether `DISKSIDE_IO` asks for it, and not the kernel's refusal of another one.
+    pub fn is_asked_for(&self) -> bool {
+        wanted().as_deref() == Some(self.name())
+    }
 }
 
 impl fmt::Display for Interface {
@@ -51,30 +56,42 @@ impl fmt::Display for Interface {
 /// The environment variable `DISKSIDE_IO` asks for what is not there.
 pub fn interface() -> io::Result<&'static Interface> {
     static CHOSEN: OnceLock<Result<Interface, (io::ErrorKind, String)>> = OnceLock::new();
-    let chosen = CHOSEN.get_or_init(|| {
-        let wanted = std::env::var_os(VARIABLE);
-        let wanted = wanted.as_deref().map(|wanted| wanted.to_string_lossy());
-        choose(wanted.as_deref(), probe)
-    });
+    let chosen = CHOSEN.get_or_init(|| choose(wanted().as_deref(), probe));
     chosen.as_ref().map_err(|(kind, error)| io::Error::new(*kind, error.clone()))
 }
 
-fn choose(wanted: Option<&str>, probe: impl Fn() -> io::Result<()>) -> Result<Interface, (io::ErrorKind, String)> {
+/// Whether `DISKSIDE_IO` names an interface, be it there or not. Asks the kernel for nothing.
+///
+/// # Errors
+/// It does not, and which it can name.
+pub fn check_variable() -> io::Result<()> {
+    check(wanted().as_deref()).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
+}
+
+fn wanted() -> Option<String> {
+    std::env::var_os(VARIABLE).map(|wanted| wanted.to_string_lossy().into_owned())
+}
+
+fn check(wanted: Option<&str>) -> Result<(), String> {
     match wanted {
-        None | Some("") => Ok(match probe() {
-            Err(error) if is_for_good(&error) => Interface::Posix(error.to_string()),
-            // A shortage of descriptors is reported when a ring is made.
-            _ => Interface::IoUring,
-        }),
+        None | Some("" | "io_uring" | "posix") => Ok(()),
+        Some(other) => Err(format!("{VARIABLE} is \"{}\"; it can be io_uring or posix", other.escape_debug())),
+    }
+}
+
+fn choose(wanted: Option<&str>, probe: impl Fn() -> io::Result<()>) -> Result<Interface, (io::ErrorKind, String)> {
+    check(wanted).map_err(|error| (io::ErrorKind::InvalidInput, error))?;
+    match wanted {
         Some("io_uring") => match probe() {
             Err(error) if is_for_good(&error) => Err((error.kind(), format!("{VARIABLE} is io_uring, but {error}"))),
             _ => Ok(Interface::IoUring),
         },
         Some("posix") => Ok(Interface::Posix(format!("{VARIABLE} asks for it"))),
-        Some(other) => {
-            let error = format!("{VARIABLE} is \"{}\"; it can be io_uring or posix", other.escape_debug());
-            Err((io::ErrorKind::InvalidInput, error))
-        }
+        _ => Ok(match probe() {
+            Err(error) if is_for_good(&error) => Interface::Posix(error.to_string()),
+            // A shortage of descriptors is reported when a ring is made.
+            _ => Interface::IoUring,
+        }),
     }
 }
 

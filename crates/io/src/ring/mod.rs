@@ -60,7 +60,7 @@ use rustix::time::ClockId;
 
 pub use batch::{SEGMENTS_MAX, SendBatch};
 pub use config::{OpId, RingConfig};
-pub use interface::{Interface, interface};
+pub use interface::{Interface, check_variable, interface};
 pub use op::{Completion, Op, Payload, TRANSFER_BYTES_MAX};
 pub use precedence::Precedence;
 pub use provided::{GROUP_BUFFERS_MAX, GroupId, Received};

@@ -32,8 +32,8 @@ pub struct Reloaded {
     pub paths: Vec<String>,
     /// Settings that changed, and hold only when the server is started again.
     pub waiting: Vec<&'static str>,
-    /// Volumes, or the audit file, that failed although they looked well before anything changed, and why. The rest holds, and the
-    /// next reload tries these again.
+    /// Volumes, or the audit file, that failed although they looked well before anything changed, and exports that stay as they were
+    /// because their directory was removed or cannot be taken; and why. The rest holds, and the next reload tries these again.
     pub failed: Vec<String>,
 }
 
@@ -48,7 +48,8 @@ impl Handle {
         let mut now = self.inner.now.lock().unwrap_or_else(PoisonError::into_inner);
         within_reach(self.shared().confined_to.get(), config)?;
         config.check_exposed()?;
-        let exports = self.shared().exports.prepare(&config.exports)?;
+        let confined_to = self.shared().confined_to.get();
+        let exports = self.shared().exports.prepare_unless(&config.exports, |spec| out_of_reach(confined_to?, spec))?;
         if config.quotas()?.limits_space() {
             exports.check_accounts()?;
         }
@@ -67,21 +68,21 @@ impl Handle {
         // Volumes without a number of their own get one that none of the others has.
         media.sort_by_key(|(spec, _)| spec.nsid.is_none());
         let hosts = self.prepare_hosts(config)?;
-        let stays = |spec: &&ExportSpec| config.exports.contains(spec);
-        let staying: Vec<ExportSpec> = now.exports.iter().filter(stays).cloned().collect();
-        let staying = self.shared().exports.prepare(&staying)?;
         // All that can be wrong has been looked at. Old exports and volumes go first, and new ones come last: nobody has a right of the
         // old grants to a new one, or of the new grants to an old one.
-        self.shared().exports.withdraw_all_but(staying);
+        self.shared().exports.withdraw_all_but(&exports);
         let gone = now.volumes.iter().filter(|old| !config.volumes.contains(old));
         let mut done: Vec<_> = gone.map(|volume| self.remove_volume(&volume.name)).collect();
         done.push(self.apply_hosts(hosts, config));
+        let opened_again = exports.opened_again().to_vec();
+        let kept: Vec<String> = exports.kept().iter().map(ToString::to_string).collect();
         self.shared().exports.replace(exports);
         done.extend(media.into_iter().map(|(spec, medium)| self.add_medium(spec, medium).map(drop)));
         // Who embeds the server may have removed a volume.
         let failed =
             done.into_iter().filter_map(Result::err).filter(|error| !matches!(error, TargetError::NoSuchVolume(_)));
-        let failed: Vec<String> = failed.map(|error| error.to_string()).collect();
+        let failed = failed.map(|error| error.to_string()).chain(kept);
+        let failed: Vec<String> = failed.collect();
         if !failed.is_empty() {
             self.shared().audit.reloaded_in_part(&failed.join("; "));
         }
@@ -93,7 +94,11 @@ impl Handle {
         let served = self.volumes();
         now.volumes.retain(|spec| served.iter().any(|volume| volume.name == spec.name));
         let waiting = before.waiting_in(config);
-        Ok(Reloaded { failed, waiting, paths, ..Reloaded::between(&before, &now) })
+        let mut changed = Reloaded::between(&before, &now);
+        changed
+            .added
+            .extend(opened_again.iter().map(|name| format!("export `{name}`, whose directory is another one")));
+        Ok(Reloaded { failed, waiting, paths, ..changed })
     }
 
     /// Says in the audit that a configuration was not taken, which stayed as it was.
@@ -228,6 +233,21 @@ fn path_of(volume: &VolumeSpec) -> Option<PathBuf> {
         Ok(Source::Path(path) | Source::Lossy(path)) => Some(path),
         _ => None,
     }
+}
+
+/// Why a confined process does not reach the directory that is now at an export's path: the rules of its start are about the one
+/// that was there then, and about those that hold it.
+fn out_of_reach(start: &ServeConfig, spec: &ExportSpec) -> Option<String> {
+    let holds = |root: &Path| spec.path != root && spec.path.starts_with(root);
+    let exports = start.exports.iter().filter(|export| export.rw || !spec.rw).map(|export| export.path.as_path());
+    if exports.chain(start.reach.iter().map(PathBuf::as_path)).any(holds) {
+        return None;
+    }
+    let (path, parent) = (spec.path.display(), spec.path.parent().unwrap_or(Path::new("/")).display());
+    Some(format!(
+        "{path} is another directory than the one to which this server has closed its process when it started; start it again, and \
+         write reach = [\"{parent}\"] in its file for directories there that are made again while it runs"
+    ))
 }
 
 /// A process that confined itself reaches nothing but what it served then, and what is beneath.

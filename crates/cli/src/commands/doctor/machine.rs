@@ -68,6 +68,11 @@ const LOCK_MORE: &str = "ulimit -l unlimited as root, LimitMEMLOCK=infinity in a
 fn rings() -> Finding {
     match interface() {
         Ok(Interface::IoUring) => Finding::good("io_uring", "there is one for each reactor"),
+        Ok(chosen @ Interface::Posix(_)) if chosen.is_asked_for() => Finding::slow(
+            "io_uring",
+            "not used: the variable DISKSIDE_IO is posix, whatever the kernel has",
+            "unset DISKSIDE_IO (in a unit, Environment=), and ask again: then the kernel decides",
+        ),
         Ok(Interface::Posix(why)) if why.contains("RLIMIT_MEMLOCK") => {
             Finding::slow("io_uring", format!("not used: {why}"), LOCK_MORE)
         }

@@ -18,10 +18,11 @@ use diskside_engine::CallError;
 use diskside_host::mounted::{
     MountedError, Pool, PoolLimits, PooledFile, RETURNED_LEN_MAX, Reason, Refusal, directory_of, nameless,
 };
-use diskside_outfile::Destination;
+use diskside_io::unanswered;
+use diskside_outfile::{Destination, OutFile};
 use diskside_sbpf::image::Kind;
 use diskside_sbpf::machine::CancelToken;
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,6 +45,23 @@ enum Failure {
     Refused(Refusal),
     /// It would fail here as well.
     Session(SessionError),
+}
+
+/// A file whose disk is asked for each write.
+struct Asking<'a> {
+    file: &'a mut OutFile,
+    is_disk: bool,
+}
+
+impl Write for Asking<'_> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let _asked = self.is_disk.then(|| unanswered::here().ask(Instant::now()));
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.file.flush()
+    }
 }
 
 impl From<Refusal> for Failure {
@@ -116,18 +134,26 @@ impl Session {
             ErrorKind::TimedOut if is_late() => SessionError::Unread(name.clone()),
             _ => SessionError::Output(error),
         };
+        // A pipe waits for who reads it, and not for a disk.
+        let is_disk = !destination.is_stream();
+        let ask = || is_disk.then(|| unanswered::here().ask(Instant::now()));
+        let asked = ask();
         let mut file = destination.begin_while(Box::new(may_wait)).map_err(failed)?;
+        drop(asked);
         // The wait for who reads it took a part of the time.
         let mut options = options.clone();
         options.limits.deadline = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let mut ran = self.run(files, function, args, &options, Some(&mut file)).map_err(|error| match error {
+        let mut out = Asking { file: &mut file, is_disk };
+        let mut ran = self.run(files, function, args, &options, Some(&mut out)).map_err(|error| match error {
             SessionError::Call(CallError::Write(error)) if error.kind() == ErrorKind::TimedOut && is_late() => {
                 SessionError::Unread(name.clone())
             }
             SessionError::Call(CallError::Write(_)) if options.is_cancelled() => SessionError::Cancelled(name.clone()),
             error => error,
         })?;
+        let asked = ask();
         file.publish().map_err(SessionError::Output)?;
+        drop(asked);
         ran.refusals.extend(refused);
         Ok(Ran { total: started.elapsed(), ..ran })
     }

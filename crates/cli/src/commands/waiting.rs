@@ -1,9 +1,8 @@
-//! The disk that a run waits for, if it does not answer: one line on standard error, so that nobody wonders what a silent command does.
+//! The disk that a command waits for, if it does not answer: one line on standard error, so that nobody wonders what a silent command does.
 //!
-//! The line is known to be true, and not guessed from the time that a run takes: reads of this machine are counted, and a server tells what
-//! its disks owe. Nothing is asked of it in the first seconds.
+//! The line is known to be true, and not guessed from the time that a command takes: what disks of this machine are asked for is counted,
+//! and a server tells what its disks owe. Nothing is asked of it in the first seconds.
 
-use std::ffi::OsString;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use diskside::session::Session;
 use diskside::wire::function::{StatisticsEntry, statistics_kind};
 use diskside::{ExportUrl, Location};
 
-use super::super::exports::target_of;
+use super::exports::target_of;
 use crate::output::say;
 
 /// A disk that has not answered for so long is told of; and how often it is looked.
@@ -21,13 +20,13 @@ const TOLD_AFTER: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How often a server is asked, unless its disk owes something for a second already.
 const ASK_EVERY: Duration = Duration::from_secs(5);
-/// Servers of a run that are asked.
+/// Servers of a command that are asked.
 const SERVERS_MAX: usize = 8;
 
 /// Looks whether disks answer, until it is dropped.
 pub(super) struct Waiting(#[expect(dead_code, reason = "dropped, it ends the thread")] Option<Sender<()>>);
 
-/// Where a server has files of the run.
+/// Where a server has files of the command.
 struct There {
     target: Url,
     /// The server, for people.
@@ -42,9 +41,8 @@ enum Name {
 }
 
 impl Waiting {
-    /// For the files of a run. A command without a thread for it does its work all the same.
-    pub(super) fn watch(session: &Session, files: &[OsString]) -> Self {
-        let locations = files.iter().filter_map(|name| Location::try_from(super::input_name(name)).ok());
+    /// For the files that a command reads and writes. Without a thread for it the command does its work all the same.
+    pub(super) fn watch(session: &Session, locations: impl IntoIterator<Item = Location>) -> Self {
         let mut places: Vec<There> = Vec::new();
         let mut is_here = false;
         for location in locations {
