@@ -237,6 +237,30 @@ fn what_is_in_memory_is_asked_without_reading_a_file() {
     assert_eq!(reads.counters().at_server, 1);
 }
 
+#[test]
+fn a_scan_has_the_keys_in_order() {
+    let world = World::new();
+    let reads = world.open("", "block_size=256", never_sampled());
+    let database = reads.database();
+    (0..100).step_by(2).for_each(|number| database.put(&key(number), &[number as u8; 50]).expect("written"));
+    database.flush().expect("flushed");
+    let then = database.snapshot();
+    // One in memory between those in tables, one that is deleted, and an empty value.
+    database.put(&key(11), b"new").expect("written");
+    database.delete(&key(12)).expect("deleted");
+    database.put(&key(14), b"").expect("written");
+    let scan = |scope: &Scope<'_>, from, count| {
+        let found = database.scan(scope, &key(from), count).expect("scanned");
+        found.into_iter().map(|(key, value)| (key, value.len())).collect::<Vec<_>>()
+    };
+    let now = Scope::default();
+    assert_eq!(scan(&now, 9, 4), [(key(10), 50), (key(11), 3), (key(14), 0), (key(16), 50)]);
+    let before = Scope { family: None, snapshot: Some(&then) };
+    assert_eq!(scan(&before, 9, 4), [(key(10), 50), (key(12), 50), (key(14), 50), (key(16), 50)]);
+    assert_eq!(scan(&now, 96, 10), [(key(96), 50), (key(98), 50)]);
+    assert_eq!((scan(&now, 99, 10), scan(&now, 0, 0)), (Vec::new(), Vec::new()));
+}
+
 /// A server that is gone costs time once, and no answer.
 #[test]
 fn without_the_server_rocksdb_reads() {
