@@ -4,6 +4,8 @@ use diskside::host::{ConnectOptions, Connection};
 use diskside::target::config::ExportSpec;
 use diskside::target::{Running, Target};
 use diskside_rocksdb::database::InMemory;
+use diskside_rocksdb::plan::TableFile;
+use diskside_rocksdb::table::{Answer, LATEST};
 use diskside_rocksdb::{Database, Mode, Options, Reads, Scope, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -259,6 +261,33 @@ fn a_scan_has_the_keys_in_order() {
     assert_eq!(scan(&before, 9, 4), [(key(10), 50), (key(12), 50), (key(14), 50), (key(16), 50)]);
     assert_eq!(scan(&now, 96, 10), [(key(96), 50), (key(98), 50)]);
     assert_eq!((scan(&now, 99, 10), scan(&now, 0, 0)), (Vec::new(), Vec::new()));
+}
+
+/// A read that began before a compaction opened a table that was gone from the list: it stayed open at the server for ever. After
+/// minutes of writes and reads 1024 were open, the limit of a server, and RocksDB made nearly all reads.
+#[test]
+fn a_table_that_a_late_read_opened_is_closed() {
+    let world = World::new();
+    let reads = world.open("disable_auto_compactions=true", "", never_sampled());
+    let (database, scope) = (reads.database(), Scope::default());
+    let rewrite = |value: &[u8]| {
+        (0..100).for_each(|number| database.put(&key(number), value).expect("written"));
+        database.flush().expect("flushed");
+        database.compact();
+        assert_eq!(reads.get(&key(3)).expect("read").as_deref(), Some(value));
+    };
+    rewrite(b"first");
+    let (pin, plan) = (database.pin(&scope), database.plan(&scope).expect("tables"));
+    rewrite(b"second");
+    assert_eq!(reads.store().open_tables(), 1);
+    let tables: Vec<&TableFile> = plan.tables().collect();
+    let late = reads.store().get(&tables, LATEST, &key(3)).expect("the table is pinned");
+    assert!(matches!(late, Answer::Found { value, .. } if value == b"first"));
+    assert_eq!(reads.store().open_tables(), 2);
+    drop(pin);
+    rewrite(b"third");
+    assert_eq!(reads.store().open_tables(), 1);
+    assert!(reads.counters().fallbacks.is_empty(), "{:?}", reads.counters());
 }
 
 /// A server that is gone costs time once, and no answer.
