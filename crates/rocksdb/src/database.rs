@@ -2,6 +2,7 @@
 
 mod in_memory;
 mod raw;
+mod scan;
 mod writes;
 
 use self::in_memory::cached_options;

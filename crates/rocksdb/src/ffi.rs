@@ -213,6 +213,8 @@ unsafe extern "C" {
     pub(crate) fn rocksdb_iter_seek(iterator: *mut rocksdb_iterator_t, key: *const c_char, key_len: usize);
     pub(crate) fn rocksdb_iter_valid(iterator: *const rocksdb_iterator_t) -> c_uchar;
     pub(crate) fn rocksdb_iter_key(iterator: *const rocksdb_iterator_t, len: *mut usize) -> *const c_char;
+    pub(crate) fn rocksdb_iter_value(iterator: *const rocksdb_iterator_t, len: *mut usize) -> *const c_char;
+    pub(crate) fn rocksdb_iter_next(iterator: *mut rocksdb_iterator_t);
     pub(crate) fn rocksdb_iter_get_error(iterator: *const rocksdb_iterator_t, error: *mut *mut c_char);
 
     pub(crate) fn rocksdb_get_column_family_metadata(db: *mut rocksdb_t) -> *mut rocksdb_column_family_metadata_t;

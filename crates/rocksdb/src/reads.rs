@@ -378,10 +378,11 @@ impl Reads {
                     Some(plan) => {
                         let is_this = plan.super_version == number;
                         let mut plans = self.plans.write().unwrap_or_else(PoisonError::into_inner);
-                        let old = plans.insert(family, Arc::clone(&plan));
+                        let is_first = plans.insert(family, Arc::clone(&plan)).is_none();
+                        let current: Vec<Arc<Plan>> = plans.values().cloned().collect();
                         drop(plans);
-                        if let Some(old) = old {
-                            self.store.forget(&old, &plan);
+                        if !is_first {
+                            self.store.keep(current.iter().map(Arc::as_ref));
                         }
                         if is_this {
                             return (pin, Some(plan));

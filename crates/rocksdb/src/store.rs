@@ -219,18 +219,20 @@ impl Store {
         Ok(lookup)
     }
 
-    /// Forgets tables of a plan that are not in the next one any more.
-    pub fn forget(&self, before: &Plan, now: &Plan) {
-        let numbers: HashSet<u64> = now.tables().map(|table| table.number).collect();
-        let left = before.tables().filter(|table| !numbers.contains(&table.number));
-        let gone: Vec<Arc<Table>> = {
-            let mut tables = self.lock();
-            left.filter_map(|table| tables.remove(&table.number)).collect()
-        };
+    /// Forgets all tables but those of these plans: also one that a read opened which began before a plan was replaced.
+    pub fn keep<'a>(&self, plans: impl IntoIterator<Item = &'a Plan>) {
+        let numbers: HashSet<u64> = plans.into_iter().flat_map(Plan::tables).map(|table| table.number).collect();
+        let gone: Vec<(u64, Arc<Table>)> = self.lock().extract_if(|number, _| !numbers.contains(number)).collect();
         if !gone.is_empty() {
             // The server hears of it, which takes a round trip for each. Without a thread that happens here.
             let _ = std::thread::Builder::new().name("diskside".into()).spawn(move || drop(gone));
         }
+    }
+
+    /// How many tables are open at the server.
+    #[must_use]
+    pub fn open_tables(&self) -> usize {
+        self.lock().len()
     }
 
     fn table(&self, file: &TableFile) -> Result<Arc<Table>, Refused> {

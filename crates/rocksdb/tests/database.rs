@@ -4,6 +4,8 @@ use diskside::host::{ConnectOptions, Connection};
 use diskside::target::config::ExportSpec;
 use diskside::target::{Running, Target};
 use diskside_rocksdb::database::InMemory;
+use diskside_rocksdb::plan::TableFile;
+use diskside_rocksdb::table::{Answer, LATEST};
 use diskside_rocksdb::{Database, Mode, Options, Reads, Scope, Store};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -235,6 +237,57 @@ fn what_is_in_memory_is_asked_without_reading_a_file() {
     assert!(bytes_read() - before > asked + 400, "what is read of a file is counted");
     assert_eq!(reads.get(&key(3)).expect("read"), Some(vec![7; 100]));
     assert_eq!(reads.counters().at_server, 1);
+}
+
+#[test]
+fn a_scan_has_the_keys_in_order() {
+    let world = World::new();
+    let reads = world.open("", "block_size=256", never_sampled());
+    let database = reads.database();
+    (0..100).step_by(2).for_each(|number| database.put(&key(number), &[number as u8; 50]).expect("written"));
+    database.flush().expect("flushed");
+    let then = database.snapshot();
+    // One in memory between those in tables, one that is deleted, and an empty value.
+    database.put(&key(11), b"new").expect("written");
+    database.delete(&key(12)).expect("deleted");
+    database.put(&key(14), b"").expect("written");
+    let scan = |scope: &Scope<'_>, from, count| {
+        let found = database.scan(scope, &key(from), count).expect("scanned");
+        found.into_iter().map(|(key, value)| (key, value.len())).collect::<Vec<_>>()
+    };
+    let now = Scope::default();
+    assert_eq!(scan(&now, 9, 4), [(key(10), 50), (key(11), 3), (key(14), 0), (key(16), 50)]);
+    let before = Scope { family: None, snapshot: Some(&then) };
+    assert_eq!(scan(&before, 9, 4), [(key(10), 50), (key(12), 50), (key(14), 50), (key(16), 50)]);
+    assert_eq!(scan(&now, 96, 10), [(key(96), 50), (key(98), 50)]);
+    assert_eq!((scan(&now, 99, 10), scan(&now, 0, 0)), (Vec::new(), Vec::new()));
+}
+
+/// A read that began before a compaction opened a table that was gone from the list: it stayed open at the server for ever. After
+/// minutes of writes and reads 1024 were open, the limit of a server, and RocksDB made nearly all reads.
+#[test]
+fn a_table_that_a_late_read_opened_is_closed() {
+    let world = World::new();
+    let reads = world.open("disable_auto_compactions=true", "", never_sampled());
+    let (database, scope) = (reads.database(), Scope::default());
+    let rewrite = |value: &[u8]| {
+        (0..100).for_each(|number| database.put(&key(number), value).expect("written"));
+        database.flush().expect("flushed");
+        database.compact();
+        assert_eq!(reads.get(&key(3)).expect("read").as_deref(), Some(value));
+    };
+    rewrite(b"first");
+    let (pin, plan) = (database.pin(&scope), database.plan(&scope).expect("tables"));
+    rewrite(b"second");
+    assert_eq!(reads.store().open_tables(), 1);
+    let tables: Vec<&TableFile> = plan.tables().collect();
+    let late = reads.store().get(&tables, LATEST, &key(3)).expect("the table is pinned");
+    assert!(matches!(late, Answer::Found { value, .. } if value == b"first"));
+    assert_eq!(reads.store().open_tables(), 2);
+    drop(pin);
+    rewrite(b"third");
+    assert_eq!(reads.store().open_tables(), 1);
+    assert!(reads.counters().fallbacks.is_empty(), "{:?}", reads.counters());
 }
 
 /// A server that is gone costs time once, and no answer.
