@@ -228,10 +228,17 @@ fn a_thousand_calls_at_a_silent_server_are_cancelled_at_once() {
     let _alone = alone();
     let calls = Calls::new();
     calls.results();
+    let session = &calls.world.session;
+    let url = format!("diskside://{}/data/n", calls.world.way.address);
+    let late = [session.open_late(&Location::try_from(url.as_ref()).unwrap()).unwrap()];
     calls.world.way.set(Way::Silent);
     let before = threads();
-    let under_way: Vec<_> =
-        (0..CALLS as u64).map(|at| calls.file.pread_fn(at % 100 * 8.., &calls.stats, &[], &there())).collect();
+    let begin = |at: usize| match at % 2 {
+        0 => calls.file.pread_fn((at % 100 * 8) as u64.., &calls.stats, &[], &there()),
+        // By its path, in one round trip.
+        _ => session.submit_run(&late, &calls.stats, &[], &there(), None),
+    };
+    let under_way: Vec<_> = (0..CALLS).map(begin).collect();
     std::thread::sleep(SETTLE);
     let began = Instant::now();
     under_way.iter().for_each(Pending::cancel);

@@ -13,6 +13,7 @@ use crate::session::Session;
 use crate::session::error::{FailureKind, SessionError};
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
+use crate::session::patience::Patience;
 use crate::session::pending::{Cancellable, Pending};
 use crate::session::place::Place;
 use diskside_dispatch::Side;
@@ -334,17 +335,19 @@ fn run_short(
     // Others have their turn first if there are many.
     let sent = turns.clone().try_acquire_owned().map(|turn| (turn, device::send_paths(&job(own.options()), &files)));
     own.run(move |options| async move {
+        let cancel = options.limits.cancel.as_ref();
+        let cancelled = || SessionError::Cancelled(files[0].inner.name.clone());
         let (turn, sent) = match sent {
             Ok(sent) => sent,
             Err(_) => {
-                let turn = turns.acquire_owned().await;
+                let turn = Patience::none(cancel).answer(turns.acquire_owned()).await.ok_or_else(cancelled)?;
                 let job = decided.job(Job::new(&files[0], NOT_OPEN, &function, &args, &options));
                 (turn.expect("nobody closes it"), device::send_paths(&job, &files))
             }
         };
         let outcome = match sent {
             Ok(mut sent) => {
-                let outcome = (&mut sent.call).await;
+                let outcome = Patience::new(cancel).answer(&mut sent.call).await.ok_or_else(cancelled)?;
                 let job = decided.job(Job::new(&files[0], NOT_OPEN, &function, &args, &options));
                 device::take_paths(&job, &files, outcome)
                     .and_then(|done| group::gather(&job, &files, done, decided.decision, false))
