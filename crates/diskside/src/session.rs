@@ -18,6 +18,7 @@
 //! over a range and give back only its result, or write only its output. Where they run is chosen for
 //! each request ([`Where::Auto`]) by the [dispatcher](diskside_dispatch).
 
+mod alarm;
 mod answered;
 mod cache;
 mod copied;
@@ -75,6 +76,7 @@ use diskside_host::function::{Compute, Files, FunctionError, ListedExport};
 use diskside_host::mounted::{Counters, Proof};
 use diskside_host::{ConnectOptions, Connection, Url};
 use diskside_io::instance::{InstanceConfig, Instances};
+use diskside_io::request::run_here;
 use diskside_sbpf::image::Kind;
 use diskside_wire::function::StateName;
 use footers::Footers;
@@ -404,7 +406,8 @@ impl Session {
         {
             return Ok(attached);
         }
-        links.get_or_make(name, is_usable, || Link::connect(&target, &self.inner.options.connect).map(Arc::new))
+        let connect = async { Link::connect(&target, &self.inner.options.connect).map(Arc::new) };
+        run_here(links.get_or_make(name, is_usable, connect))
     }
 
     /// What reads and writes local files.

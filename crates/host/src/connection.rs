@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use diskside_io::request::{Lost as _, RequestFuture, promise};
+use diskside_io::request::{Lost as _, RequestFuture, passing, promise};
 use diskside_io::ring::Waker;
 use diskside_keys::KeySource;
 use diskside_nvme::auth::TlsPsk;
@@ -299,8 +299,8 @@ impl Drop for Inner {
         let ending =
             Ending { shared: Arc::clone(&self.shared), control: self.control.clone(), thread: self.thread.take() };
         // The end of a request may set off the drop of the last connection: then this is a queue's thread, which cannot
-        // wait for itself.
-        if self.shared.is_own_thread() {
+        // wait for itself, and must not for another connection.
+        if self.shared.is_own_thread() || passing::is_passing() {
             std::thread::spawn(move || ending.run());
         } else {
             ending.run();

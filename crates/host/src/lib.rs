@@ -64,6 +64,6 @@ pub use options::{ConnectOptions, host_identity};
 pub use route::{Peer, Stream, StreamRead, StreamWrite, Transport};
 pub use service::{NAMESERVER, ServiceError, ServiceFailure, find_service};
 pub use stats::Stats;
-pub use task::drive;
+pub use task::{drive, own_thread};
 pub use url::{DISCOVERY_PORT_DEFAULT, PORT_DEFAULT, Url, UrlError};
 pub use volume::Volume;

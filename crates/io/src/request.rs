@@ -9,14 +9,13 @@
 //! A `RequestFuture` also is a [`Future`], for any executor.
 
 mod future;
+pub mod passing;
 mod status;
 
 use std::io;
 use std::sync::Arc;
 
-pub use future::{
-    Lost, Promise, RequestFuture, block_on, block_on_all, block_on_any, poll, promise, run_here, run_here_while,
-};
+pub use future::{Lost, Promise, RequestFuture, block_on, block_on_all, block_on_any, poll, promise, run_here};
 pub use status::{Cause, Status};
 
 use crate::buffer::Buffer;

@@ -5,10 +5,9 @@ use super::copies::{CopySet, OneCopy};
 use super::error::SessionError;
 use super::file::{File, FileInner};
 use super::one_version::COPY_DIFFERS;
-use super::pending::Cancellable;
 use super::place::Place;
 use crate::location::{ExportUrl, Location};
-use diskside_host::drive;
+use diskside_host::{drive, own_thread};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, Cause, Outcome, Request, RequestFuture, Status, run_here};
 use std::io;
@@ -47,16 +46,18 @@ impl CopiedFile {
 
     /// The file at a server. What is open there stays so.
     pub(super) fn open_at(self: &Arc<Self>, copy: &OneCopy) -> Result<File, SessionError> {
-        let known = self.lock().clone().filter(|inner| is_over(inner, copy));
-        let inner = match known {
-            Some(inner) => inner,
-            None => {
-                let url = ExportUrl { path: self.url.path.clone(), ..copy.server.clone() };
-                let opened = File::of_copy(&self.session, &copy.link, &url, self.late)?;
-                Arc::clone(self.lock().insert(opened.inner))
-            }
-        };
+        if let Some(known) = self.known_at(copy) {
+            return Ok(known);
+        }
+        let url = ExportUrl { path: self.url.path.clone(), ..copy.server.clone() };
+        let opened = File::of_copy(&self.session, &copy.link, &url, self.late)?;
+        let inner = Arc::clone(self.lock().insert(opened.inner));
         Ok(File { inner, copied: Some(Arc::clone(self)) })
+    }
+
+    /// The file at a server, if that is the one that was used last.
+    pub(super) fn known_at(self: &Arc<Self>, copy: &OneCopy) -> Option<File> {
+        self.last().filter(|file| is_over(&file.inner, copy))
     }
 
     /// It at the server that was used last.
@@ -121,8 +122,8 @@ impl CopiedVersion {
             return outcome;
         }
         // Finding another server may take long.
-        let elsewhere = Cancellable::thread(move || Ok(self.read_elsewhere(offset, len, outcome)));
-        elsewhere.await.unwrap_or_else(|_| Outcome::failed(Status::lost("the read was lost"), None))
+        own_thread().await;
+        self.read_elsewhere(offset, len, outcome)
     }
 
     fn read_elsewhere(&self, offset: u64, len: usize, mut outcome: Outcome) -> Outcome {

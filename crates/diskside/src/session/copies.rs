@@ -36,6 +36,8 @@ pub(super) struct CopySet {
     /// Those of the session.
     links: Arc<Memo<String, Arc<Link>>>,
     current: Mutex<Option<OneCopy>>,
+    /// Which request without a thread looks for a server.
+    turn: tokio::sync::Mutex<()>,
 }
 
 /// A server of a set, connected.
@@ -57,7 +59,13 @@ impl CopySets {
         let mut sets = self.sets.lock().unwrap_or_else(PoisonError::into_inner);
         let new = || {
             let (options, links) = (self.options.clone(), Arc::clone(&self.links));
-            Arc::new(CopySet { current: Mutex::default(), url: url.clone(), options, links })
+            Arc::new(CopySet {
+                current: Mutex::default(),
+                turn: tokio::sync::Mutex::new(()),
+                url: url.clone(),
+                options,
+                links,
+            })
         };
         Arc::clone(sets.entry(url.to_string()).or_insert_with(new))
     }
@@ -91,6 +99,16 @@ impl CopySet {
         let found = found.ok_or_else(|| silent.clone())?;
         *current = Some(found.clone());
         Ok((found, silent))
+    }
+
+    /// The server that the session uses now, if nobody looks for another one.
+    pub(super) fn uses(&self) -> Option<OneCopy> {
+        self.current.try_lock().ok()?.clone().filter(|copy| is_up(&copy.link))
+    }
+
+    /// Waits until no other request without a thread looks for a server.
+    pub(super) async fn turn(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.turn.lock().await
     }
 
     /// The servers in the order in which they are tried; those of one step at the same time.

@@ -9,16 +9,17 @@ use super::function::SessionFunction;
 use super::link::Link;
 use super::one_version::{OneVersion, Reopened};
 use super::open_mode::OpenMode;
-use super::pending::{Cancellable, Pending};
+use super::pending::Pending;
 use super::place::{Place, Remote, is_stale_handle};
 use super::run::{self, InputPart, Ran, RunOptions};
 use super::tries::{OfCopies, Tries};
 use crate::location::{ExportUrl, Location, LocationError};
 use diskside_dispatch::PairId;
-use diskside_host::drive;
 use diskside_host::function::{FunctionError, RemoteFile};
+use diskside_host::{drive, own_thread};
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo, RequestFuture, run_here};
+use diskside_wire::function::Endpoint;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::{AsRawFd as _, BorrowedFd};
@@ -140,7 +141,7 @@ impl File {
 
     /// Its present length.
     pub fn len_bytes(&self) -> Result<u64, SessionError> {
-        self.at_copies(|inner| Ok(inner.place.now(&inner.session, &inner.name)?.len_bytes))
+        self.at_copies(|inner| Ok(run_here(inner.place.now(&inner.session, &inner.name))?.len_bytes))
     }
 
     /// How it is read and written by position, without the session's cache.
@@ -165,7 +166,7 @@ impl File {
     {
         let mut tries = Tries::default();
         loop {
-            let file = tries.file(self)?;
+            let file = run_here(tries.file(self))?;
             let failed = match file.version_of_copy() {
                 Ok((io, now)) => match work(&io, now.len_bytes) {
                     // The error of the work says where it failed, and only the link whether its server vanished.
@@ -188,7 +189,7 @@ impl File {
         }
         let mut tries = Tries::default();
         loop {
-            let file = tries.file(self)?;
+            let file = run_here(tries.file(self))?;
             match work(&file.inner) {
                 Ok(done) => return Ok(done),
                 Err(error) => tries.go_on(&[file], error)?,
@@ -209,7 +210,7 @@ impl File {
     pub(super) fn version_at(&self, copied: &CopiedFile) -> Result<(VersionAt, u64), SessionError> {
         let mut tries = Tries::default();
         loop {
-            let file = tries.file(self)?;
+            let file = run_here(tries.file(self))?;
             let checked = file.version_of_copy().and_then(|found| copied.check_read(&file.inner).map(|()| found));
             match checked {
                 Ok((io, now)) => return Ok((VersionAt { io, inner: file.inner }, now.len_bytes)),
@@ -219,7 +220,7 @@ impl File {
     }
 
     pub(super) fn version_of_copy(&self) -> Result<(Arc<dyn AsyncIo>, super::place::Now), SessionError> {
-        let now = self.inner.place.now(&self.inner.session, &self.inner.name)?;
+        let now = run_here(self.inner.place.now(&self.inner.session, &self.inner.name))?;
         let io: Arc<dyn AsyncIo> = match now.version {
             Some(version) => Arc::new(OneVersion::new(Arc::clone(&self.inner) as _, version, now.len_bytes)),
             None => self.inner.io()?,
@@ -246,14 +247,11 @@ impl File {
             {
                 return Ok(bytes);
             }
-            Cancellable::thread(move || {
-                this.at_copies(|inner| {
-                    let (of, inner) = (Arc::clone(inner), inner);
-                    let bytes = run_here(drive(async move { of.read(offset, len).await }))?;
-                    copied.check_read(inner).map(|()| bytes)
-                })
+            own_thread().await;
+            this.at_copies(|inner| {
+                let bytes = run_here(inner.read(offset, len))?;
+                copied.check_read(inner).map(|()| bytes)
             })
-            .await
         }))
     }
 
@@ -317,7 +315,10 @@ impl File {
         let (start, end) = range_of(range);
         let part = InputPart { start, end };
         let (this, function, args) = (self.clone(), function.clone(), args.to_vec());
-        Pending::run(options, move |options| run::read_copy(&this, part, &function, &args, options))
+        Pending::run(
+            options,
+            move |options| async move { run::read_copy(&this, part, &function, &args, &options).await },
+        )
     }
 
     /// [`pread_fn`](Self::pread_fn) over the whole file.
@@ -341,7 +342,16 @@ impl File {
         if let Err(error) = self.check_writable() {
             return Pending::of(drive(async move { Err(error) }));
         }
-        Pending::run(options, move |options| run::write(&this, offset, &input, &function, &args, options))
+        Pending::run(options, move |options| async move {
+            run::write(&this, offset, &input, &function, &args, &options).await
+        })
+    }
+
+    /// It as a source or sink of a function at its target.
+    pub(super) async fn endpoint(&self, offset: u64, len: u64) -> Result<Endpoint, SessionError> {
+        let endpoint = self.inner.place.endpoint(offset, len).await;
+        let why = "it is closed, or not there any more";
+        endpoint.ok_or_else(|| SessionError::Unsupported { name: self.inner.name.clone(), why })
     }
 
     pub(super) fn check_writable(&self) -> Result<(), SessionError> {
@@ -400,6 +410,12 @@ impl OfCopies for File {
 
     fn link(&self) -> Option<&Arc<Link>> {
         self.inner.place.link()
+    }
+
+    fn ready(&self) -> Option<(Self, Option<OneCopy>)> {
+        let Some(copied) = &self.copied else { return Some((self.clone(), None)) };
+        let copy = copied.set.uses()?;
+        Some((copied.known_at(&copy)?, Some(copy)))
     }
 
     fn at(&self, copy: &OneCopy) -> Result<Self, SessionError> {

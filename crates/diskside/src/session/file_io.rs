@@ -87,7 +87,7 @@ impl FileInner {
         let len = now.len_bytes.saturating_sub(offset).min(len as u64) as usize;
         let mut buffer = Buffer::zeroed(len);
         let failed = |error| SessionError::device(&self.name, error);
-        let file = remote.cached(&self.session, self.id, &now).map_err(failed)?;
+        let file = remote.cached(&self.session, self.id, &now).await.map_err(failed)?;
         file.fill(offset, &mut buffer).await.map_err(|error| {
             let error = match error {
                 ReadAtError::Io(error) => error,

@@ -13,9 +13,10 @@ use crate::library::{self, ResolveError};
 use diskside_engine::kernel::{KERNEL_DEPTH, RESULT_BLOCK_LEN, ResultBlocks, SLICE_LEN};
 use diskside_engine::{DirectPolicy, Function, Launch, TierChoice};
 use diskside_host::function::{CallOutcome, FunctionError, FunctionKind, FunctionRequest};
+use diskside_host::own_thread;
 use diskside_io::Errno;
 use diskside_io::bytefile::{Access, Begun, ByteFile, Direction, LocalBytes};
-use diskside_io::request::{AsyncIo, Request as IoRequest, block_on, run_here};
+use diskside_io::request::{AsyncIo, Request as IoRequest, block_on};
 use diskside_sbpf::activation::Tier;
 use diskside_wire::function::{Class, DirectAccess, ResultMask, TierHint, Trailer};
 use std::ops::Deref;
@@ -106,9 +107,9 @@ impl Session {
             kernel: kernel.clone(),
             args: args.to_vec(),
         };
-        Pending::run(options, move |options| {
+        Pending::run(options, move |options| async move {
             let (mut span, options) = options.begin_span("launch", request.kernel.name());
-            request.run_over_copies(&options).inspect_err(|error| span.fail(error))
+            request.run_over_copies(&options).await.inspect_err(|error| span.fail(error))
         })
     }
 }
@@ -123,13 +124,13 @@ struct KernelRequest {
 
 impl KernelRequest {
     /// A kernel that changes no file is launched again at another server when one of several vanishes.
-    fn run_over_copies(mut self, options: &RunOptions) -> Result<KernelRan, SessionError> {
+    async fn run_over_copies(mut self, options: &RunOptions) -> Result<KernelRan, SessionError> {
         self.writable.iter().try_for_each(File::check_writable)?;
         self.check_mask(options)?;
         let (files, mut tries) = (std::mem::take(&mut self.files), options.tries());
         loop {
-            self.files = tries.files(&files)?;
-            match self.run(&options.left(&tries)) {
+            self.files = tries.files(&files).await?;
+            match self.run(&options.left(&tries)).await {
                 Ok(ran) => return Ok(ran),
                 Err(error) if !self.writable.is_empty() => return Err(error),
                 Err(error) => tries.go_on(&self.files, error)?,
@@ -149,11 +150,14 @@ impl KernelRequest {
         }
     }
 
-    fn run(&self, options: &RunOptions) -> Result<KernelRan, SessionError> {
+    async fn run(&self, options: &RunOptions) -> Result<KernelRan, SessionError> {
         let started = Instant::now();
         let ran = match self.target(options)? {
-            Some(link) => self.at_target(link, options)?,
-            None => self.here(options)?,
+            Some(link) => self.at_target(link, options).await?,
+            None => {
+                own_thread().await;
+                self.here(options)?
+            }
         };
         Ok(KernelRan { total: started.elapsed(), ..ran })
     }
@@ -188,11 +192,13 @@ impl KernelRequest {
         }
     }
 
-    fn at_target(&self, link: &Arc<Link>, options: &RunOptions) -> Result<KernelRan, SessionError> {
-        let outcome = match self.call(link, options)? {
-            Err(error) if self.can_repeat(link, &error)? => self.call(link, options)?,
-            outcome => outcome,
-        };
+    async fn at_target(&self, link: &Arc<Link>, options: &RunOptions) -> Result<KernelRan, SessionError> {
+        let mut outcome = self.call(link, options).await?;
+        if let Err(error) = &outcome
+            && self.can_repeat(link, error).await?
+        {
+            outcome = self.call(link, options).await?;
+        }
         let CallOutcome { result, trailer, total, .. } =
             outcome.map_err(|error| SessionError::device(&self.name(), error))?;
         let (result, blocks) = whole_result(result, &trailer, options.limits.result_len_max)
@@ -213,20 +219,20 @@ impl KernelRequest {
         })
     }
 
-    fn call(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
-        let program = link.program_of(self.kernel.sha256(), &self.kernel.inner.object)?;
+    async fn call(
+        &self,
+        link: &Arc<Link>,
+        options: &RunOptions,
+    ) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
+        let program = link.program_of(self.kernel.sha256(), &self.kernel.inner.object).await?;
         let mut request = FunctionRequest::new(FunctionKind::Launch, program.index);
         request.program_id = self.kernel.main().image().content_hash;
         request.function = Some(self.kernel.name().to_owned());
-        let endpoint = |file: &File| {
-            let endpoint = file.inner.place.endpoint(0, u64::MAX);
-            endpoint.ok_or_else(|| SessionError::Unsupported {
-                name: file.inner.name.clone(),
-                why: "it is closed, or not there any more",
-            })
-        };
-        request.sources = self.files.iter().map(endpoint).collect::<Result<_, _>>()?;
-        request.sinks = self.writable.iter().map(endpoint).collect::<Result<_, _>>()?;
+        for (files, endpoints) in [(&self.files, &mut request.sources), (&self.writable, &mut request.sinks)] {
+            for file in files {
+                endpoints.push(file.endpoint(0, u64::MAX).await?);
+            }
+        }
         request.args.clone_from(&self.args);
         request.trace = options.trace;
         request.result_len_max = options.limits.result_len_max as u64;
@@ -255,11 +261,11 @@ impl KernelRequest {
         let _running = link.begin();
         let call = link.compute()?.call(&request);
         let _watch = call.handle().and_then(|call| options.watch(call));
-        Ok(call.wait())
+        Ok(call.await)
     }
 
     /// Whether the target has said that it did not begin, because it has forgotten something. Gets that again.
-    fn can_repeat(&self, link: &Arc<Link>, error: &FunctionError) -> Result<bool, SessionError> {
+    async fn can_repeat(&self, link: &Arc<Link>, error: &FunctionError) -> Result<bool, SessionError> {
         if is_lost_program(error) {
             link.forget_programs();
             return Ok(true);
@@ -271,7 +277,7 @@ impl KernelRequest {
         }
         for file in self.all() {
             if let Place::Export(remote) = &file.inner.place {
-                run_here(remote.reopen()).map_err(|error| SessionError::device(&file.inner.name, error))?;
+                remote.reopen().await.map_err(|error| SessionError::device(&file.inner.name, error))?;
             }
         }
         Ok(true)

@@ -9,9 +9,9 @@ use diskside_host::function::{Compute, Files, FunctionError, Program};
 use diskside_host::{ConnectOptions, Connection, ConnectionState, HostError, Url, discover};
 use diskside_nvme::{Nqn, Status};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::Semaphore;
+use tokio::sync::{RwLock, Semaphore};
 
 /// A connection with what is known of its target.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl Link {
             connection,
             compute,
             programs: Memo::default(),
-            unloading: RwLock::default(),
+            unloading: RwLock::new(()),
             uses: AtomicU64::new(0),
             round_trip_ns: AtomicU64::new(u64::MAX),
             running: AtomicU32::new(0),
@@ -140,44 +140,44 @@ impl Link {
     }
 
     /// The function's program at the target, where it is loaded if it was not.
-    pub(super) fn program(&self, function: &SessionFunction) -> Result<Arc<LoadedProgram>, SessionError> {
-        self.program_of(function.sha256(), function.object())
+    pub(super) async fn program(&self, function: &SessionFunction) -> Result<Arc<LoadedProgram>, SessionError> {
+        self.program_of(function.sha256(), function.object()).await
     }
 
     /// The program with this object, whose SHA-256 this is.
-    pub(super) fn program_of(&self, sha256: [u8; 32], object: &[u8]) -> Result<Arc<LoadedProgram>, SessionError> {
-        let load = || {
-            let loaded = self.load(self.compute()?, object);
+    pub(super) async fn program_of(&self, sha256: [u8; 32], object: &[u8]) -> Result<Arc<LoadedProgram>, SessionError> {
+        let load = async {
+            let loaded = self.load(self.compute()?, object).await;
             let Program { index, own, .. } = loaded.map_err(|error| SessionError::device(&self.name, error))?;
             Ok::<_, SessionError>(Arc::new(LoadedProgram { index, own, used: AtomicU64::new(0) }))
         };
-        let program = self.programs.get_or_make(sha256, |_| true, load)?;
+        let program = self.programs.get_or_make(sha256, |_| true, load).await?;
         program.used.store(self.uses.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
         Ok(program)
     }
 
     /// Loads a program. Where the target has no room for one more, those go that this session has used least recently and that no
     /// call of it has: they are loaded again when they are asked for.
-    fn load(&self, compute: &Compute, object: &[u8]) -> Result<Program, FunctionError> {
+    async fn load(&self, compute: &Compute, object: &[u8]) -> Result<Program, FunctionError> {
         let first = {
-            let _others_load_too = self.unloading.read().unwrap_or_else(PoisonError::into_inner);
-            compute.load(object)
+            let _others_load_too = self.unloading.read().await;
+            compute.load_soon(object).await
         };
         let mut error = match first {
             Err(error) if is_full(&error) => error,
             loaded => return loaded,
         };
-        let _alone = self.unloading.write().unwrap_or_else(PoisonError::into_inner);
+        let _alone = self.unloading.write().await;
         loop {
             let is_idle = |program: &Arc<LoadedProgram>| program.own && Arc::strong_count(program) == 1;
             let oldest = |program: &_| is_idle(program).then(|| program.used.load(Ordering::Relaxed));
             let Some(program) = self.programs.take_least(oldest) else { return Err(error) };
-            match compute.unload(program.index) {
+            match compute.unload_soon(program.index).await {
                 Err(error) if error.is_loss() => return Err(error),
                 // Another session of this host may have calls of it: then another one has to go.
                 _ => {}
             }
-            error = match compute.load(object) {
+            error = match compute.load_soon(object).await {
                 Err(error) if is_full(&error) => error,
                 loaded => return loaded,
             };
@@ -235,16 +235,19 @@ impl Link {
     }
 
     /// How long other hosts make a turn of a call wait.
-    pub(super) fn turn_s(&self) -> f64 {
+    pub(super) async fn turn_s(&self) -> f64 {
         {
             let mut known = self.lock_waits();
             if !known.is_doubtful() {
                 return known.waits.turn_s();
             }
-            // This thread asks, without the lock; others use what is known meanwhile.
+            // This one asks, without the lock; others use what is known meanwhile.
             known.heard = Some(Instant::now());
         }
-        let page = self.compute.as_ref().and_then(|compute| compute.statistics().ok());
+        let page = match &self.compute {
+            Some(compute) => compute.statistics_soon().await.ok(),
+            None => None,
+        };
         let mut known = self.lock_waits();
         if let Some((page, _)) = page {
             known.heard = Some(Instant::now());

@@ -3,20 +3,21 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use tokio::sync::Notify;
 
 /// Values by key. Nothing is locked while one is made.
 #[derive(Debug)]
 pub(super) struct Memo<K, V> {
     entries: Mutex<HashMap<K, Entry<V>>>,
     /// An attempt has ended.
-    ended: Condvar,
+    ended: Notify,
     attempts: AtomicU64,
 }
 
 #[derive(Debug)]
 enum Entry<V> {
-    /// A thread makes it; which attempt that is.
+    /// Somebody makes it; which attempt that is.
     Pending(u64),
     Made(V),
 }
@@ -43,7 +44,7 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
     /// Sets the value of a key.
     pub(super) fn insert(&self, key: K, value: V) {
         self.lock().insert(key, Entry::Made(value));
-        self.ended.notify_all();
+        self.ended.notify_waiters();
     }
 
     /// Forgets all values.
@@ -66,40 +67,52 @@ impl<K: Clone + Eq + Hash, V: Clone> Memo<K, V> {
         }
     }
 
-    /// The value of a key, made if there is none, or none that `is_good`. One thread makes it and others that want the
+    /// The value of a key, made if there is none, or none that `is_good`. One caller makes it and others that want the
     /// same wait for it. If that fails they try it themselves, all at once: nobody waits for more than one other attempt.
     ///
     /// # Errors
     /// Those of `make`.
-    pub(super) fn get_or_make<E>(
+    pub(super) async fn get_or_make<E>(
         &self,
         key: K,
         is_good: impl Fn(&V) -> bool,
-        make: impl FnOnce() -> Result<V, E>,
+        make: impl Future<Output = Result<V, E>>,
     ) -> Result<V, E> {
         let good = |entry: Option<&Entry<V>>| match entry {
             Some(Entry::Made(value)) if is_good(value) => Some(value.clone()),
             _ => None,
         };
-        let mut entries = self.lock();
-        if let Some(Entry::Pending(attempt)) = entries.get(&key) {
-            let attempt = *attempt;
-            let is_pending = |entries: &mut HashMap<K, Entry<V>>| is_attempt(entries.get(&key), attempt);
-            entries = self.ended.wait_while(entries, is_pending).unwrap_or_else(PoisonError::into_inner);
-        }
-        if let Some(value) = good(entries.get(&key)) {
-            return Ok(value);
-        }
         let number = self.attempts.fetch_add(1, Ordering::Relaxed);
-        entries.insert(key.clone(), Entry::Pending(number));
-        drop(entries);
+        let mut other = None;
+        loop {
+            // It hears of an end from here on.
+            let ended = self.ended.notified();
+            {
+                let mut entries = self.lock();
+                match entries.get(&key) {
+                    Some(Entry::Pending(attempt)) if other.is_none_or(|other| other == *attempt) => {
+                        other = Some(*attempt);
+                    }
+                    entry => {
+                        if let Some(value) = good(entry) {
+                            return Ok(value);
+                        }
+                        entries.insert(key.clone(), Entry::Pending(number));
+                        break;
+                    }
+                }
+            }
+            ended.await;
+        }
         let attempt = Attempt { memo: self, key: &key, number };
-        let made = make()?;
+        let made = make.await?;
         // Another attempt may have been faster: all get the same value.
-        let mut entries = self.lock();
-        let value = good(entries.get(&key)).unwrap_or(made);
-        entries.insert(key.clone(), Entry::Made(value.clone()));
-        drop(entries);
+        let value = {
+            let mut entries = self.lock();
+            let value = good(entries.get(&key)).unwrap_or(made);
+            entries.insert(key.clone(), Entry::Made(value.clone()));
+            value
+        };
         drop(attempt);
         Ok(value)
     }
@@ -115,7 +128,7 @@ fn is_attempt<V>(entry: Option<&Entry<V>>, number: u64) -> bool {
 
 impl<K, V> Default for Memo<K, V> {
     fn default() -> Self {
-        Self { entries: Mutex::default(), ended: Condvar::new(), attempts: AtomicU64::new(0) }
+        Self { entries: Mutex::default(), ended: Notify::new(), attempts: AtomicU64::new(0) }
     }
 }
 
@@ -133,19 +146,29 @@ impl<K: Clone + Eq + Hash, V: Clone> Drop for Attempt<'_, K, V> {
             entries.remove(self.key);
         }
         drop(entries);
-        self.memo.ended.notify_all();
+        self.memo.ended.notify_waiters();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use diskside_io::request::run_here;
     use std::sync::atomic::AtomicU32;
     use std::sync::mpsc;
     use std::thread;
 
     fn any(_: &u32) -> bool {
         true
+    }
+
+    fn get_or_make<K: Clone + Eq + Hash, E>(
+        memo: &Memo<K, u32>,
+        key: K,
+        is_good: impl Fn(&u32) -> bool,
+        make: impl FnOnce() -> Result<u32, E>,
+    ) -> Result<u32, E> {
+        run_here(memo.get_or_make(key, is_good, async { make() }))
     }
 
     fn never() -> Result<u32, ()> {
@@ -158,11 +181,11 @@ mod tests {
         let make = || Ok::<_, ()>(made.fetch_add(1, Ordering::Relaxed));
         thread::scope(|scope| {
             for _ in 0..8 {
-                scope.spawn(|| assert_eq!(memo.get_or_make("key", any, make), Ok(0)));
+                scope.spawn(|| assert_eq!(get_or_make(&memo, "key", any, make), Ok(0)));
             }
         });
-        assert_eq!(memo.get_or_make("key", any, never), Ok(0));
-        assert_eq!(memo.get_or_make("key", |value| *value > 0, make), Ok(1), "one that is not good is made again");
+        assert_eq!(get_or_make(&memo, "key", any, never), Ok(0));
+        assert_eq!(get_or_make(&memo, "key", |value| *value > 0, make), Ok(1), "one that is not good is made again");
         memo.clear();
         assert_eq!(memo.get(&"key"), None);
     }
@@ -175,13 +198,13 @@ mod tests {
         let (finish, may_finish) = mpsc::channel();
         thread::scope(|scope| {
             let slow = scope.spawn(move || {
-                memo.get_or_make("slow", any, || {
+                get_or_make(memo, "slow", any, || {
                     begun.send(()).unwrap();
                     may_finish.recv().map_err(drop)
                 })
             });
             has_begun.recv().unwrap();
-            assert_eq!(memo.get_or_make("quick", any, || Ok::<_, ()>(2)), Ok(2));
+            assert_eq!(get_or_make(memo, "quick", any, || Ok::<_, ()>(2)), Ok(2));
             assert_eq!((memo.get(&"slow"), memo.get(&"quick")), (None, Some(2)));
             memo.clear();
             finish.send(1).unwrap();
@@ -219,7 +242,7 @@ mod tests {
         thread::scope(|scope| {
             let wanted = key.clone();
             let first = scope.spawn(move || {
-                memo.get_or_make(wanted, any, || {
+                get_or_make(memo, wanted, any, || {
                     begun.send(()).unwrap();
                     may_fail.recv().unwrap();
                     Err::<u32, _>("first")
@@ -231,15 +254,15 @@ mod tests {
                 let (key, barrier) = (key.clone(), &barrier);
                 // It ends only when all of them make it.
                 move || {
-                    memo.get_or_make(key, any, || {
+                    get_or_make(memo, key, any, || {
                         barrier.wait();
                         Ok::<_, &str>(number)
                     })
                 }
             };
             let waiters: Vec<_> = (0..WAITERS).map(|number| scope.spawn(attempt(number))).collect();
-            // Each looks twice before it waits, the second time with the lock that it gives up by waiting.
-            while looked_up.load(Ordering::Relaxed) < 2 * WAITERS {
+            // A waiter that has seen the attempt hears of its end.
+            while looked_up.load(Ordering::Relaxed) < WAITERS {
                 thread::yield_now();
             }
             fail.send(()).unwrap();
@@ -261,8 +284,8 @@ mod tests {
     #[test]
     fn a_panic_lets_the_next_one_try() {
         let memo = Memo::default();
-        let panics = || memo.get_or_make("key", any, || -> Result<u32, ()> { panic!("on purpose") });
+        let panics = || get_or_make(&memo, "key", any, || -> Result<u32, ()> { panic!("on purpose") });
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
-        assert_eq!(memo.get_or_make("key", any, || Ok::<_, ()>(7)), Ok(7));
+        assert_eq!(get_or_make(&memo, "key", any, || Ok::<_, ()>(7)), Ok(7));
     }
 }

@@ -1,7 +1,11 @@
 //! Waiting for a server that may have stopped answering.
 
-use diskside_io::request::{run_here, run_here_while};
+use super::alarm::Alarm;
+use diskside_io::request::run_here;
 use diskside_sbpf::machine::CancelToken;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// How long the answer to a call is waited for after it was cancelled. A server stops a call within milliseconds, and says so.
@@ -10,6 +14,8 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// How long a call is waited for: as long as it takes, until it is cancelled.
 pub(super) struct Patience<'a> {
     cancel: Option<&'a CancelToken>,
+    /// How long after that.
+    left: Duration,
     /// When it was seen to be cancelled.
     since: Option<Instant>,
 }
@@ -17,19 +23,52 @@ pub(super) struct Patience<'a> {
 impl<'a> Patience<'a> {
     /// With a call that this stops.
     pub(super) fn new(cancel: Option<&'a CancelToken>) -> Self {
-        Self { cancel, since: None }
+        Self { cancel, left: PATIENCE, since: None }
     }
 
-    /// Runs a future to its end. `None`: the call was cancelled, and its server does not say that it has stopped.
-    pub(super) fn wait<F: Future>(&mut self, future: F) -> Option<F::Output> {
-        let Some(cancel) = self.cancel else { return Some(run_here(future)) };
-        let thread = std::thread::current();
-        let _watch = cancel.when_cancelled(move || thread.unpark());
-        run_here_while(future, || {
-            let since = cancel.is_cancelled().then(|| *self.since.get_or_insert_with(Instant::now));
-            since.map(|since| PATIENCE.saturating_sub(since.elapsed()))
-        })
+    /// With what need not say that it has stopped.
+    pub(super) fn none(cancel: Option<&'a CancelToken>) -> Self {
+        Self { left: Duration::ZERO, ..Self::new(cancel) }
     }
+
+    /// The outcome of a future. `None`: the call was cancelled, and its server does not say that it has stopped.
+    pub(super) async fn answer<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        let Some(cancel) = self.cancel else { return Some(future.await) };
+        let (mut future, mut watch, mut alarm) = (pin!(future), None, None);
+        poll_fn(|context| {
+            if let Poll::Ready(output) = future.as_mut().poll(context) {
+                return Poll::Ready(Some(output));
+            }
+            if watch.is_none() {
+                // The task that polls this keeps its waker.
+                let waker = context.waker().clone();
+                watch = Some(cancel.when_cancelled(move || waker.wake()));
+            }
+            if !cancel.is_cancelled() {
+                return Poll::Pending;
+            }
+            let until = *self.since.get_or_insert_with(Instant::now) + self.left;
+            Pin::new(alarm.get_or_insert_with(|| Alarm::at(until))).poll(context).map(|()| None)
+        })
+        .await
+    }
+
+    /// The same in a thread that waits.
+    pub(super) fn wait<F: Future>(&mut self, future: F) -> Option<F::Output> {
+        run_here(self.answer(future))
+    }
+}
+
+/// The outcome of a future that comes before a time.
+pub(super) async fn before<F: Future>(until: Option<Instant>, future: F) -> Option<F::Output> {
+    let (mut future, mut alarm) = (pin!(future), until.map(Alarm::at));
+    poll_fn(|context| {
+        if let Poll::Ready(output) = future.as_mut().poll(context) {
+            return Poll::Ready(Some(output));
+        }
+        alarm.as_mut().map_or(Poll::Pending, |alarm| Pin::new(alarm).poll(context).map(|()| None))
+    })
+    .await
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::error::SessionError;
 use super::run::RunOptions;
 use diskside_host::drive;
-use diskside_io::request::{RequestFuture, block_on, promise};
+use diskside_io::request::{RequestFuture, block_on};
 use diskside_sbpf::machine::CancelToken;
 use std::future::Future;
 use std::pin::Pin;
@@ -43,22 +43,8 @@ impl Cancellable {
         &self.options
     }
 
-    /// A function, run by a thread of its own.
-    pub(super) fn run<T: Send + 'static>(
-        self,
-        work: impl FnOnce(&RunOptions) -> Result<T, SessionError> + Send + 'static,
-    ) -> Pending<T> {
-        let Self { options, outer, cancel } = self;
-        let own = cancel.clone();
-        let future = Self::thread(move || {
-            let _watch = outer.map(|outer| outer.when_cancelled(move || own.cancel()));
-            work(&options)
-        });
-        Pending { future, cancels: Cancels(Some(cancel)) }
-    }
-
-    /// One that continues by itself when what it waits for has come: it neither sleeps nor computes for long.
-    pub(super) fn steps<T, F>(self, work: impl FnOnce(RunOptions) -> F) -> Pending<T>
+    /// A function. It continues by itself when what it waits for has come, and goes to a thread of its own to compute.
+    pub(super) fn run<T, F>(self, work: impl FnOnce(RunOptions) -> F) -> Pending<T>
     where
         T: Send + 'static,
         F: Future<Output = Result<T, SessionError>> + Send + 'static,
@@ -73,25 +59,14 @@ impl Cancellable {
         });
         Pending { future, cancels: Cancels(Some(cancel)) }
     }
-
-    /// What a thread of its own does.
-    pub(super) fn thread<T: Send + 'static>(
-        work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
-    ) -> RequestFuture<Result<T, SessionError>> {
-        let (promise, future) = promise();
-        let spawned = std::thread::Builder::new().name("diskside".into()).spawn(move || promise.complete(work()));
-        // Without a thread the promise is gone, and says that the request was lost.
-        drop(spawned);
-        future
-    }
 }
 
 impl<T: Send + 'static> Pending<T> {
-    /// A function, run by a thread of its own. It can be cancelled, also by the token of its options.
-    pub(super) fn run(
-        options: &RunOptions,
-        work: impl FnOnce(&RunOptions) -> Result<T, SessionError> + Send + 'static,
-    ) -> Self {
+    /// A function, which can be cancelled, also by the token of its options.
+    pub(super) fn run<F>(options: &RunOptions, work: impl FnOnce(RunOptions) -> F) -> Self
+    where
+        F: Future<Output = Result<T, SessionError>> + Send + 'static,
+    {
         Cancellable::new(options).run(work)
     }
 }

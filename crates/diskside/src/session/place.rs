@@ -158,7 +158,7 @@ impl Place {
     }
 
     /// Asks what the file is now.
-    pub(super) fn now(&self, session: &Session, name: &str) -> Result<Now, SessionError> {
+    pub(super) async fn now(&self, session: &Session, name: &str) -> Result<Now, SessionError> {
         use std::os::unix::fs::FileTypeExt as _;
         match self {
             Self::Local { path, .. } => {
@@ -173,7 +173,7 @@ impl Place {
                 let len_bytes = volume.len_bytes().map_err(|error| SessionError::file(name, error))?;
                 Ok(Now { len_bytes, version: None, keep: false })
             }
-            Self::Export(remote) => run_here(remote.refresh()).map_err(|error| SessionError::device(name, error)),
+            Self::Export(remote) => remote.refresh().await.map_err(|error| SessionError::device(name, error)),
         }
     }
 
@@ -188,11 +188,11 @@ impl Place {
     }
 
     /// As a source or sink of a function at the target.
-    pub(super) fn endpoint(&self, offset: u64, len: u64) -> Option<Endpoint> {
+    pub(super) async fn endpoint(&self, offset: u64, len: u64) -> Option<Endpoint> {
         match self {
             Self::Local { .. } => None,
             Self::Volume { volume, .. } => Some(Endpoint::new(EndpointKind::Volume(volume.nsid()), offset, len)),
-            Self::Export(remote) => Some(remote.file().ok()?.endpoint(offset, len)),
+            Self::Export(remote) => Some(remote.file_soon().await.ok()?.endpoint(offset, len)),
         }
     }
 }
@@ -318,10 +318,10 @@ impl Remote {
     }
 
     /// A version of the file, through the cache.
-    pub(super) fn cached(&self, session: &Session, id: u64, now: &Now) -> Result<CachedFile, FunctionError> {
+    pub(super) async fn cached(&self, session: &Session, id: u64, now: &Now) -> Result<CachedFile, FunctionError> {
         Ok(CachedFile {
             cache: Arc::clone(session.cache()),
-            file: self.file()?,
+            file: self.file_soon().await?,
             id,
             version: now.version.unwrap_or(0),
             len_bytes: now.len_bytes,

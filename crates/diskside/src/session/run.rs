@@ -33,23 +33,25 @@ pub(super) use part::InputPart;
 pub use prepared::Prepared;
 pub use ran::{Decompress, Header, Ran, RanPart, RunOptions, Where};
 pub use resumed::Resumed;
-use retry::{Try, has_anew, is_change, with_another_try};
+use retry::{Again, Try, has_anew, is_change};
 pub(super) use write::write;
 
 use super::error::SessionError;
 use super::file::File;
 use super::function::SessionFunction;
 use super::mounted::{Mounted, is_telling};
+use super::patience::Patience;
 use super::place::{Now, Place};
 use super::segments::{cut, probe_range};
 use diskside_dispatch::{Direction, Request};
 use diskside_engine::{CallError, Pieces};
+use diskside_host::own_thread;
 use std::io::Write;
 use std::ops::Range;
 use std::time::Instant;
 
 /// Runs a function over a range; with `out` its output is written there as it comes.
-fn read(
+async fn read(
     input: &Input,
     function: &SessionFunction,
     args: &[u8],
@@ -58,13 +60,16 @@ fn read(
 ) -> Result<Ran, SessionError> {
     group::check_no_chunks(&input.file, options)?;
     let started = Instant::now();
-    let ran = with_another_try(&input.file, function, options, out, |options, out, this| {
-        read_once(input, function, args, options, out, this)
-    });
-    match ran {
-        Ok(ran) => Ok(Ran { total: started.elapsed(), ..ran }),
-        Err(error) if is_change(&error) => Err(SessionError::Changed(input.file.inner.name.clone())),
-        Err(error) => Err(error),
+    let mut again = Again::new(&input.file, function, options, out)?;
+    loop {
+        let (options, out, this) = again.parts();
+        let ran = read_once(input, function, args, options, out, this).await;
+        match again.or_another(ran).await {
+            Ok(None) => {}
+            Ok(Some(ran)) => return Ok(Ran { total: started.elapsed(), ..ran }),
+            Err(error) if is_change(&error) => return Err(SessionError::Changed(input.file.inner.name.clone())),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -113,15 +118,18 @@ fn held_since_loss(input: &Input, function: &SessionFunction, options: &RunOptio
     (held == [range]).then_some(seen)
 }
 
-fn read_once(
+async fn read_once(
     input: &Input,
     function: &SessionFunction,
     args: &[u8],
     options: &RunOptions,
     out: Option<&mut (dyn Write + Send)>,
-    this: &Try,
+    this: &mut Try,
 ) -> Result<Ran, SessionError> {
     let file = &input.file;
+    if let Place::Local { .. } = &file.inner.place {
+        own_thread().await;
+    }
     let (mounted, refused) = mounted(file, function, options)?;
     if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
         let (source, zero) = local::source(file, input.part, function, args, options)?;
@@ -134,11 +142,15 @@ fn read_once(
     let held = held_since_loss(input, function, options);
     let now = match held {
         Some(now) => now,
-        None => file.inner.place.now(&file.inner.session, &file.inner.name)?,
+        None => {
+            let now = file.inner.place.now(&file.inner.session, &file.inner.name);
+            let now = Patience::none(options.limits.cancel.as_ref()).answer(now).await;
+            now.ok_or_else(|| SessionError::Cancelled(file.inner.name.clone()))??
+        }
     };
     this.is_over(file, now.version)?;
     let name = &file.inner.name;
-    let content = Content::of(file, &now, options)?;
+    let content = Content::of(file, &now, options).await?;
     content.note_len(file, &now);
     let (range, zero, compressed) = match content {
         Content::Plain => {
@@ -179,13 +191,14 @@ fn read_once(
         hints: job.hints(),
         told: options.place.told(),
     };
-    let decision = job.decide(&request)?;
+    let decision = job.decide(&request).await?;
     let segments = cut(&range, &cached, &pieces, decision.plan);
     // Nothing can be measured with a part of compressed data.
     let probe = decision.probe.filter(|probe| compressed.is_none() && !probe.instead);
     let probe = probe.map(|probe| (probe_range(&range, &cached, split, probe.len_bytes), probe.side));
     match out {
         Some(out) if !folds => {
+            own_thread().await;
             let done = job.run_in_order(&segments, probe.as_ref(), out)?;
             job.gather(done, Some(decision), true)
         }
@@ -193,14 +206,18 @@ fn read_once(
             // Parts that are folded apart would be folded in another order.
             job.frames |= folds && (options.fold_here || function.folds_in_order() && segments.len() > 1);
             let is_cut = segments.len() > 1;
-            let done = match job.run_together(segments, probe, decision.plan) {
+            let done = match job.run_together(segments, probe, decision.plan).await {
                 // Parts fail in whatever order they ran in: one call tells the failure that comes first in the file.
                 Err(error) if is_cut && error.is_of_function() => {
                     let options = RunOptions { place: Where::Device, ..options.clone() };
-                    return read_once(input, function, args, &options, out, this);
+                    return Box::pin(read_once(input, function, args, &options, out, this)).await;
                 }
                 done => done?,
             };
+            if done.len() > 1 || job.frames && !job.hands_on || out.is_some() {
+                // Folding computes, and writing may wait.
+                own_thread().await;
+            }
             let mut ran = job.gather(done, Some(decision), false)?;
             if let Some(out) = out {
                 out.write_all(&ran.result).map_err(CallError::Write)?;

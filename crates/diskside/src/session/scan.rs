@@ -30,6 +30,7 @@ use super::tries::Tries;
 use diskside_dispatch::Side;
 use diskside_engine::CallError;
 use diskside_host::function::{Endpoint, FunctionError, FunctionKind, FunctionRequest};
+use diskside_io::request::run_here;
 use diskside_nvme::Status;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{
@@ -153,7 +154,7 @@ impl File {
         let (started, mut tries) = (Instant::now(), Tries::new(options.cancel.as_ref(), None));
         let (mut out, mut chosen) = (Resumed::new(out), None);
         loop {
-            let file = tries.file(self)?;
+            let file = run_here(tries.file(self))?;
             let scanned = file.scan_once(plan, options, among, &mut chosen, &mut out);
             if out.is_of_another(scanned.is_ok()) {
                 return Err(SessionError::OtherResult(file.inner.name.clone()));
@@ -411,7 +412,7 @@ impl Scan<'_> {
         let reads = Reads { io, file: self.file.clone(), metadata, meter: Meter::default() };
         // Each read was of the file as it was then.
         let has_changed = || -> Result<bool, SessionError> {
-            let after = self.file.inner.place.now(&self.file.inner.session, self.name())?;
+            let after = run_here(self.file.inner.place.now(&self.file.inner.session, self.name()))?;
             Ok((after.version, after.len_bytes) != (before.version, before.len_bytes))
         };
         let (mut report, begin) = self.listen(scanning, out, Some(&reads), &|| has_changed().unwrap_or(false))?;

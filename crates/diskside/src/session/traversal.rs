@@ -12,8 +12,8 @@ use crate::library::{self, ResolveError};
 use diskside_engine::traverse::{TraverseError, TraverseFault, TraverseRead, TraverseRequest, TraverseSource};
 use diskside_engine::{TierChoice, TraverseFunction, TraverseLimits};
 use diskside_host::function::{CallOutcome, FunctionError, FunctionKind, FunctionRequest, Outcome};
+use diskside_host::own_thread;
 use diskside_io::buffer::Buffer;
-use diskside_io::request::run_here;
 use diskside_nvme::Status;
 use diskside_sbpf::activation::Tier;
 use diskside_wire::function::{Class, TierHint};
@@ -124,9 +124,9 @@ impl Session {
             input: input.to_vec(),
             scratch_len,
         };
-        Pending::run(options, move |options| {
+        Pending::run(options, move |options| async move {
             let (mut span, options) = options.begin_span("traverse", request.function.name());
-            request.run_over_copies(&options).inspect_err(|error| span.fail(error))
+            request.run_over_copies(&options).await.inspect_err(|error| span.fail(error))
         })
     }
 }
@@ -141,26 +141,32 @@ struct Request {
 
 impl Request {
     /// It begins again at another server when one of several vanishes.
-    fn run_over_copies(mut self, options: &RunOptions) -> Result<Followed, SessionError> {
+    async fn run_over_copies(mut self, options: &RunOptions) -> Result<Followed, SessionError> {
         let (files, mut tries) = (std::mem::take(&mut self.files), options.tries());
         loop {
-            self.files = tries.files(&files)?;
-            match self.run(&options.left(&tries)) {
+            self.files = tries.files(&files).await?;
+            match self.run(&options.left(&tries)).await {
                 Ok(followed) => return Ok(followed),
                 Err(error) => tries.go_on(&self.files, error)?,
             }
         }
     }
 
-    fn run(&self, options: &RunOptions) -> Result<Followed, SessionError> {
+    async fn run(&self, options: &RunOptions) -> Result<Followed, SessionError> {
         let started = Instant::now();
         let followed = match self.target(options)? {
-            Some(link) if options.place == Where::Auto => match self.try_at_target(link, options)? {
+            Some(link) if options.place == Where::Auto => match self.try_at_target(link, options).await? {
                 Ok(followed) => followed,
-                Err(why) => Followed { refused: Some(why), ..self.here(options)? },
+                Err(why) => {
+                    own_thread().await;
+                    Followed { refused: Some(why), ..self.here(options)? }
+                }
             },
-            Some(link) => self.at_target(link, options)?,
-            None => self.here(options)?,
+            Some(link) => self.at_target(link, options).await?,
+            None => {
+                own_thread().await;
+                self.here(options)?
+            }
         };
         Ok(Followed { total: started.elapsed(), ..followed })
     }
@@ -199,11 +205,15 @@ impl Request {
     }
 
     /// `Err` within: why the target refuses it.
-    fn try_at_target(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Result<Followed, String>, SessionError> {
+    async fn try_at_target(
+        &self,
+        link: &Arc<Link>,
+        options: &RunOptions,
+    ) -> Result<Result<Followed, String>, SessionError> {
         if let Some(why) = self.function.refusal(link) {
             return Ok(Err(why));
         }
-        match self.at_target(link, options) {
+        match self.at_target(link, options).await {
             Err(error) if error.function().is_some_and(is_refused) => {
                 let why = error.to_string();
                 self.function.note_refusal(link, &why);
@@ -213,24 +223,31 @@ impl Request {
         }
     }
 
-    fn at_target(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Followed, SessionError> {
-        let outcome = match self.call(link, options)? {
+    async fn at_target(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Followed, SessionError> {
+        let mut outcome = self.call(link, options).await?;
+        if let Err(error) = &outcome
+            && self.can_repeat(link, error).await?
+        {
             // It has no effects, so it may run again.
-            Err(error) if self.can_repeat(link, &error)? => self.call(link, options)?,
-            outcome => outcome,
-        };
+            outcome = self.call(link, options).await?;
+        }
         let CallOutcome { result, trailer, total, .. } = outcome.map_err(|error| self.failed_there(error))?;
         let (hops, read_bytes, back_edges) = (trailer.hop, trailer.media_read, trailer.back_edges);
         Ok(Followed { result, side: Side::Device, refused: None, hops, read_bytes, back_edges, total })
     }
 
-    fn call(&self, link: &Arc<Link>, options: &RunOptions) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
-        let program = link.program_of(self.function.sha256(), &self.function.inner.object)?;
+    async fn call(
+        &self,
+        link: &Arc<Link>,
+        options: &RunOptions,
+    ) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
+        let program = link.program_of(self.function.sha256(), &self.function.inner.object).await?;
         let mut request = FunctionRequest::new(FunctionKind::Traverse, program.index);
         request.program_id = self.function.hash();
         request.function = Some(self.function.name().to_owned());
-        let endpoints = self.files.iter().filter_map(|file| file.inner.place.endpoint(0, u64::MAX));
-        request.sources = endpoints.collect();
+        for file in &self.files {
+            request.sources.extend(file.inner.place.endpoint(0, u64::MAX).await);
+        }
         request.args.clone_from(&self.input);
         request.trace = options.trace;
         request.result_len_max = self.scratch_len.into();
@@ -246,12 +263,12 @@ impl Request {
         let _running = link.begin();
         let call = link.compute()?.call(&request);
         let _watch = call.handle().and_then(|call| options.watch(call));
-        let outcome = Patience::new(options.limits.cancel.as_ref()).wait(call);
+        let outcome = Patience::new(options.limits.cancel.as_ref()).answer(call).await;
         outcome.ok_or_else(|| SessionError::Cancelled(self.name()))
     }
 
     /// Whether a request that failed so may succeed now. Gets again what the target has forgotten.
-    fn can_repeat(&self, link: &Arc<Link>, error: &FunctionError) -> Result<bool, SessionError> {
+    async fn can_repeat(&self, link: &Arc<Link>, error: &FunctionError) -> Result<bool, SessionError> {
         if is_lost_program(error) || error.is_loss() {
             link.forget_programs();
             return Ok(true);
@@ -261,7 +278,7 @@ impl Request {
         }
         for file in &self.files {
             if let Place::Export(remote) = &file.inner.place {
-                run_here(remote.reopen()).map_err(|error| SessionError::device(&file.inner.name, error))?;
+                remote.reopen().await.map_err(|error| SessionError::device(&file.inner.name, error))?;
             }
         }
         Ok(true)

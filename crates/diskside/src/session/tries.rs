@@ -1,9 +1,11 @@
 //! A request that is begun again at another server when one vanishes.
 
+use super::alarm::Alarm;
 use super::answered::{Answered, ServerFailure};
 use super::copies::{CopySet, OneCopy};
 use super::error::{FailureKind, SessionError};
 use super::link::Link;
+use diskside_host::own_thread;
 use diskside_sbpf::machine::CancelToken;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,6 +20,9 @@ pub(super) trait OfCopies: Clone {
 
     /// The server that it is at.
     fn link(&self) -> Option<&Arc<Link>>;
+
+    /// It at the server that its set uses now, if nothing is to be waited for.
+    fn ready(&self) -> Option<(Self, Option<OneCopy>)>;
 
     /// It at one of the servers.
     fn at(&self, copy: &OneCopy) -> Result<Self, SessionError>;
@@ -52,6 +57,8 @@ struct Tried {
 enum Stop {
     /// Another one may.
     Again,
+    /// The same, after a pause.
+    Later,
     Failed(SessionError),
 }
 
@@ -71,24 +78,54 @@ impl Tries {
     ///
     /// # Errors
     /// No server of a set answers, or one that answers does not open its file.
-    pub(super) fn files<F: OfCopies>(&mut self, files: &[F]) -> Result<Vec<F>, SessionError> {
+    pub(super) async fn files<F: OfCopies>(&mut self, files: &[F]) -> Result<Vec<F>, SessionError> {
+        if let Some(ready) = self.ready(files) {
+            return Ok(ready);
+        }
         loop {
+            // Connecting takes long: one request of a set does it, in a thread, and the others wait for that.
+            let turn = match files.iter().find_map(OfCopies::set) {
+                Some(set) => Some(set.turn().await),
+                None => None,
+            };
+            own_thread().await;
             self.sets.iter_mut().for_each(|tried| tried.copy = None);
             let opened = files.iter().map(|file| match file.set() {
                 None => Ok(file.clone()),
                 Some(set) => self.open(set, |copy| file.at(copy)),
             });
-            match opened.collect() {
+            let stop = match opened.collect() {
                 Ok(files) => return Ok(files),
-                Err(Stop::Again) => {}
-                Err(Stop::Failed(error)) => return Err(error),
+                Err(stop) => stop,
+            };
+            drop(turn);
+            match stop {
+                Stop::Again => {}
+                Stop::Later => Alarm::after(PAUSE).await,
+                Stop::Failed(error) => return Err(error),
             }
         }
     }
 
+    /// The files if, in the first try, nothing is to be waited for.
+    fn ready<F: OfCopies>(&mut self, files: &[F]) -> Option<Vec<F>> {
+        if !self.sets.is_empty() {
+            return None;
+        }
+        let ready = files.iter().map(|file| {
+            let (at, copy) = file.ready()?;
+            if let (Some(set), Some(copy)) = (file.set(), copy) {
+                let chosen = self.tried(set).copy.get_or_insert_with(|| copy.clone());
+                return Arc::ptr_eq(&chosen.link, &copy.link).then_some(at);
+            }
+            Some(at)
+        });
+        ready.collect()
+    }
+
     /// One file.
-    pub(super) fn file<F: OfCopies>(&mut self, file: &F) -> Result<F, SessionError> {
-        self.files(std::slice::from_ref(file)).map(|mut files| files.remove(0))
+    pub(super) async fn file<F: OfCopies>(&mut self, file: &F) -> Result<F, SessionError> {
+        self.files(std::slice::from_ref(file)).await.map(|mut files| files.remove(0))
     }
 
     /// A server of a set that answers.
@@ -107,6 +144,7 @@ impl Tries {
             match self.open(set, &open) {
                 Ok(opened) => return Ok(opened),
                 Err(Stop::Again) => {}
+                Err(Stop::Later) => std::thread::sleep(PAUSE),
                 Err(Stop::Failed(error)) => return Err(error),
             }
         }
@@ -213,8 +251,7 @@ impl Tries {
         if !may_come_back || is_over || self.is_cancelled() {
             return Err(Stop::Failed(SessionError::NoCopy { name, failures }));
         }
-        std::thread::sleep(PAUSE);
-        Err(Stop::Again)
+        Err(Stop::Later)
     }
 
     fn is_cancelled(&self) -> bool {

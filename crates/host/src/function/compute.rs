@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use diskside_io::buffer::Buffer;
-use diskside_io::request::block_on;
+use diskside_io::request::{block_on, run_here};
 use diskside_nvme::Status;
 use diskside_nvme::host::CommandError;
 use diskside_nvme::wire::CSI_COMPUTE;
@@ -93,13 +93,8 @@ impl Compute {
     /// Finds the compute namespace of a controller.
     pub fn new(connection: &Connection) -> Result<Self, FunctionError> {
         let nsid = find_nsid(connection)?;
-        let page = block_on(drive(read_log(
-            connection.clone(),
-            nsid,
-            function_log::CAPABILITIES,
-            0,
-            CapabilityPage::decode_len,
-        )))?;
+        let (lid, len) = (function_log::CAPABILITIES, CapabilityPage::decode_len);
+        let page = run_here(read_log(connection.clone(), nsid, lid, 0, len))?;
         let (capabilities, helpers) =
             CapabilityPage::decode(&page).map_err(|e| FunctionError::malformed("capabilities", e))?;
         // Tags are the host's own: anything that a former connection of this controller did not use.
@@ -137,7 +132,7 @@ impl Compute {
         let len = |bytes: &[u8]| {
             CapabilityPage::read_from_prefix(bytes).ok().map(|(page, _): (CapabilityPage, _)| page.len_described())
         };
-        let page = self.log(function_log::CAPABILITIES, 0, len)?;
+        let page = run_here(self.log(function_log::CAPABILITIES, 0, len))?;
         CapabilityPage::decode_described(&page).map_err(|e| FunctionError::malformed("capabilities", e))
     }
 
@@ -192,7 +187,12 @@ impl Compute {
 
     /// Sends a request that is to run often.
     pub fn prepare(&self, request: &FunctionRequest) -> Result<Prepared, FunctionError> {
-        Prepared::new(self, &self.encode(request)?)
+        run_here(self.prepare_soon(request))
+    }
+
+    /// As [`prepare`](Self::prepare), without a thread that waits.
+    pub async fn prepare_soon(&self, request: &FunctionRequest) -> Result<Prepared, FunctionError> {
+        Prepared::new(self, &self.encode(request)?).await
     }
 
     /// Stops the call of a tag. With `wait` it is over when this ends: nothing of it is written any more. Returns
@@ -208,12 +208,16 @@ impl Compute {
 
     /// The programs that came with the target, and those that this host loaded.
     pub fn programs(&self) -> Result<Vec<Program>, FunctionError> {
+        run_here(self.list())
+    }
+
+    async fn list(&self) -> Result<Vec<Program>, FunctionError> {
         for _ in 0..DIRECTORY_TRIES {
-            let page = self.log(function_log::PROGRAMS, 0, ProgramDirectory::decode_len)?;
+            let page = self.log(function_log::PROGRAMS, 0, ProgramDirectory::decode_len).await?;
             let (directory, entries) =
                 ProgramDirectory::decode(&page).map_err(|e| FunctionError::malformed("list of programs", e))?;
             // A long one comes in parts, and others load and unload programs between them.
-            if page.len() <= LOG_FIRST_LEN || self.directory_generation()? == directory.generation.get() {
+            if page.len() <= LOG_FIRST_LEN || self.directory_generation().await? == directory.generation.get() {
                 return Ok(entries.iter().map(Program::new).collect());
             }
         }
@@ -221,8 +225,8 @@ impl Compute {
         Err(FunctionError::Malformed { what: "list of programs", problem })
     }
 
-    fn directory_generation(&self) -> Result<u64, FunctionError> {
-        let page = self.log(function_log::PROGRAMS, 0, |_| Some(size_of::<ProgramDirectory>()))?;
+    async fn directory_generation(&self) -> Result<u64, FunctionError> {
+        let page = self.log(function_log::PROGRAMS, 0, |_| Some(size_of::<ProgramDirectory>())).await?;
         let directory = ProgramDirectory::read_from_bytes(&page).ok();
         let problem = || "it has no header".into();
         directory
@@ -232,45 +236,55 @@ impl Compute {
 
     /// The object of a program.
     pub fn object(&self, index: u16) -> Result<Vec<u8>, FunctionError> {
-        let page = self.log(function_log::PROGRAM_IMAGE, index, ProgramImageHeader::decode_len)?;
+        let page = run_here(self.log(function_log::PROGRAM_IMAGE, index, ProgramImageHeader::decode_len))?;
         let (_, object) = ProgramImageHeader::decode(&page).map_err(|e| FunctionError::malformed("program", e))?;
         Ok(object.to_vec())
     }
 
     /// Counters of the target.
     pub fn statistics(&self) -> Result<(StatisticsPage, Vec<StatisticsEntry>), FunctionError> {
-        let page = self.log(function_log::STATISTICS, 0, StatisticsPage::decode_len)?;
+        run_here(self.statistics_soon())
+    }
+
+    /// As [`statistics`](Self::statistics), without a thread that waits.
+    pub async fn statistics_soon(&self) -> Result<(StatisticsPage, Vec<StatisticsEntry>), FunctionError> {
+        let page = self.log(function_log::STATISTICS, 0, StatisticsPage::decode_len).await?;
         StatisticsPage::decode(&page).map_err(|e| FunctionError::malformed("statistics", e))
     }
 
     /// What went wrong last on this controller, the newest first.
     pub fn errors(&self) -> Result<Vec<ErrorRecord>, FunctionError> {
-        block_on(drive(read_errors(self.clone(), ERROR_RECORDS)))
+        run_here(read_errors(self, ERROR_RECORDS))
     }
 
     /// Makes sure that the target has this object, known by its SHA-256, active, and returns its program. One that
     /// this host loaded already, or that came with the target, is not loaded again.
     pub fn load(&self, object: &[u8]) -> Result<Program, FunctionError> {
+        run_here(self.load_soon(object))
+    }
+
+    /// As [`load`](Self::load), without a thread that waits.
+    pub async fn load_soon(&self, object: &[u8]) -> Result<Program, FunctionError> {
         let sha256: [u8; 32] = Sha256::digest(object).into();
         let count = self.capabilities().programs.get().min(u32::from(u16::MAX) + 1);
         // With those that somebody loads at this moment, which are in no list.
         let mut taken = BTreeSet::new();
         loop {
-            let programs = self.programs()?;
+            let programs = self.list().await?;
             if let Some(program) = programs.iter().find(|program| program.sha256 == sha256 && program.active) {
                 return Ok(program.clone());
             }
             taken.extend(programs.iter().map(|program| program.index));
             let index = (0..count).map(|index| index as u16).find(|index| !taken.contains(index));
             let index = index.ok_or(FunctionError::NoIndex { programs: count })?;
-            match block_on(drive(load_at(self.clone(), index, object.to_vec()))) {
+            match load_at(self, index, object).await {
                 Ok(()) => break,
                 // Somebody else loads, or has loaded, another program there.
                 Err(error) if COLLISIONS.iter().any(|&status| error.is_status(status)) => drop(taken.insert(index)),
                 Err(error) => return Err(error),
             }
         }
-        let loaded = self.programs()?.into_iter().find(|program| program.sha256 == sha256 && program.active);
+        let loaded = self.list().await?.into_iter().find(|program| program.sha256 == sha256 && program.active);
         loaded.ok_or_else(|| FunctionError::Malformed {
             what: "list of programs",
             problem: "the program that was loaded is not in it under its SHA-256".into(),
@@ -279,14 +293,17 @@ impl Compute {
 
     /// Unloads a program of this host; one whose calls run stays.
     pub fn unload(&self, index: u16) -> Result<(), FunctionError> {
-        let deactivate = Sqe::activate_program(self.nsid(), index, false);
-        block_on(drive(admin(self.connection().clone(), "deactivating a program", deactivate, CommandData::None)))?;
-        let unload = Sqe::unload_program(self.nsid(), index);
-        let unloaded = drive(admin(self.connection().clone(), "unloading a program", unload, CommandData::None));
-        let Err(error) = block_on(unloaded) else { return Ok(()) };
+        run_here(self.unload_soon(index))
+    }
+
+    /// As [`unload`](Self::unload), without a thread that waits.
+    pub async fn unload_soon(&self, index: u16) -> Result<(), FunctionError> {
+        let admin = |what, sqe| admin(self.connection().clone(), what, sqe, CommandData::None);
+        admin("deactivating a program", Sqe::activate_program(self.nsid(), index, false)).await?;
+        let unloaded = admin("unloading a program", Sqe::unload_program(self.nsid(), index)).await;
+        let Err(error) = unloaded else { return Ok(()) };
         // Calls of it run: it stays as it was.
-        let activate = Sqe::activate_program(self.nsid(), index, true);
-        drop(block_on(drive(admin(self.connection().clone(), "activating a program", activate, CommandData::None))));
+        drop(admin("activating a program", Sqe::activate_program(self.nsid(), index, true)).await);
         Err(error)
     }
 
@@ -312,10 +329,7 @@ impl Compute {
         let cleared = block_on(self.connection().command_on(self.connection().lane(), command)).result;
         let Err(failure) = cleared else { return Ok(()) };
         let error = FunctionError::command(what, failure);
-        Err(block_on(drive({
-            let this = self.clone();
-            async move { this.explain(error, id).await }
-        })))
+        Err(run_here(self.explain(error, id)))
     }
 
     pub(super) fn next_tag(&self) -> u64 {
@@ -337,7 +351,7 @@ impl Compute {
         let FunctionError::Command { what, failure, said: None } = error else { return error };
         let mut said = None;
         if let CommandFailure::Command(CommandError::Status { status, .. }) = &failure
-            && let Ok(mut records) = read_errors(self.clone(), ERROR_RECORDS).await
+            && let Ok(mut records) = read_errors(self, ERROR_RECORDS).await
         {
             // A Send that is refused fails the Receives of its tag as well, with a status of their own.
             records.retain(|record| record.id == id);
@@ -356,8 +370,8 @@ impl Compute {
         Ok(request.encode())
     }
 
-    fn log(&self, lid: u8, id: u16, len: fn(&[u8]) -> Option<usize>) -> Result<Vec<u8>, FunctionError> {
-        block_on(drive(read_log(self.connection().clone(), self.nsid(), lid, id, len)))
+    async fn log(&self, lid: u8, id: u16, len: fn(&[u8]) -> Option<usize>) -> Result<Vec<u8>, FunctionError> {
+        read_log(self.connection().clone(), self.nsid(), lid, id, len).await
     }
 }
 
@@ -404,7 +418,7 @@ page_len!(CapabilityPage, StatisticsPage, ProgramDirectory, ProgramImageHeader);
 fn find_nsid(connection: &Connection) -> Result<u32, FunctionError> {
     let sqe = Sqe::identify(cns::COMMAND_SET_ACTIVE_NAMESPACES, 0, CSI_COMPUTE);
     let data = CommandData::Receive(Buffer::zeroed(4096));
-    let listed = block_on(drive(admin(connection.clone(), "looking for a compute namespace", sqe, data)));
+    let listed = run_here(admin(connection.clone(), "looking for a compute namespace", sqe, data));
     let first = |bytes: &[u8]| bytes.first_chunk().map_or(0, |nsid| u32::from_le_bytes(*nsid));
     match listed {
         Ok((_, Some(buffer))) if first(&buffer) != 0 => Ok(first(&buffer)),
@@ -455,7 +469,7 @@ async fn read_log(
     Ok(page)
 }
 
-async fn read_errors(compute: Compute, records: u32) -> Result<Vec<ErrorRecord>, FunctionError> {
+async fn read_errors(compute: &Compute, records: u32) -> Result<Vec<ErrorRecord>, FunctionError> {
     let len = 64 + records * ErrorRecord::LEN as u32;
     let sqe = Sqe::get_log_page(function_log::ERRORS, 0, len, CSI_COMPUTE, true).with_nsid(compute.nsid());
     let data = CommandData::Receive(Buffer::zeroed(len as usize));
@@ -465,7 +479,7 @@ async fn read_errors(compute: Compute, records: u32) -> Result<Vec<ErrorRecord>,
 }
 
 /// Loads an object in parts, and activates it.
-async fn load_at(compute: Compute, index: u16, object: Vec<u8>) -> Result<(), FunctionError> {
+async fn load_at(compute: &Compute, index: u16, object: &[u8]) -> Result<(), FunctionError> {
     let (nsid, connection) = (compute.nsid(), compute.connection().clone());
     let part_len = LOAD_PART_LEN.min(compute.transfer_len_max()) as usize;
     for (at, part) in object.chunks(part_len).enumerate() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{RequestFuture, block_on};
+use diskside_io::request::RequestFuture;
 use diskside_nvme::wire::Sqe;
 use diskside_wire::function::{
     CALL_ARGS_LEN_MAX, ClearSelect, FunctionCommand, FunctionKind, Outcome, ReceiveAnswer, TRAILER_LEN, Trailer,
@@ -32,23 +32,18 @@ struct Inner {
 }
 
 impl Prepared {
-    pub(super) fn new(compute: &Compute, request: &[u8]) -> Result<Self, FunctionError> {
+    pub(super) async fn new(compute: &Compute, request: &[u8]) -> Result<Self, FunctionError> {
         let tag = compute.next_tag();
         let sqe = Sqe::function_send(compute.nsid(), FunctionKind::Prepare, tag, 0, request.len() as u32)
             .with_first()
             .with_last();
         let command = compute.command(sqe, CommandData::Send(Buffer::copy_of(request)));
-        let sent = compute.connection().command_on(compute.connection().lane(), command);
-        let explained = compute.clone();
-        let handle = block_on(drive(async move {
-            match sent.await.result {
-                Ok(answer) => Ok(Handle(answer.result as u32)),
-                Err(failure) => {
-                    Err(explained.explain(FunctionError::command("preparing a request", failure), tag).await)
-                }
+        match compute.connection().command_on(compute.connection().lane(), command).await.result {
+            Ok(answer) => {
+                Ok(Self { inner: Arc::new(Inner { compute: compute.clone(), handle: answer.result as u32 }) })
             }
-        }))?;
-        Ok(Self { inner: Arc::new(Inner { compute: compute.clone(), handle: handle.0 }) })
+            Err(failure) => Err(compute.explain(FunctionError::command("preparing a request", failure), tag).await),
+        }
     }
 
     /// Runs it. `result_len` is the length of the result if it is known, else the most that it may have: a result
@@ -135,9 +130,6 @@ impl Drop for Inner {
         drop(connection.command_on(connection.lane(), self.compute.command(sqe, CommandData::None)));
     }
 }
-
-/// A handle on its way.
-struct Handle(u32);
 
 fn finish(outcome: CommandOutcome, buffer_len: u32) -> Result<(Vec<u8>, Trailer), FunctionError> {
     let answer = outcome.result.map_err(|failure| FunctionError::command("a prepared call", failure))?;

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use super::{Outcome, Status};
+use super::{Outcome, Status, passing};
 
 /// How long a thread looks for an outcome before it sleeps: waking it would cost twice as much.
 const SPIN: Duration = Duration::from_micros(20);
@@ -81,26 +81,21 @@ pub fn block_on<T>(request: RequestFuture<T>) -> T {
 
 /// Runs any future to its end on the calling thread, which sleeps while there is nothing to do.
 pub fn run_here<F: Future>(future: F) -> F::Output {
-    run_here_while(future, || None).expect("there is patience without end")
-}
-
-/// The same, as long as there is patience: `left` says for how long, and `None` without end. It is asked again when the thread is unparked.
-pub fn run_here_while<F: Future>(future: F, mut left: impl FnMut() -> Option<Duration>) -> Option<F::Output> {
     let mut future = std::pin::pin!(future);
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
-            return Some(output);
+            return output;
         }
-        // A wake-up since it was polled ends these at once.
-        match left() {
-            None => std::thread::park(),
-            Some(Duration::ZERO) => return None,
-            Some(left) => std::thread::park_timeout(left),
-        }
+        debug_assert!(!passing::is_passing(), "{NO_SLEEP}");
+        // A wake-up since it was polled ends this at once.
+        std::thread::park();
     }
 }
+
+/// It may be the thread that is to complete what this waits for.
+const NO_SLEEP: &str = "a step of a future sleeps in a thread that others need";
 
 /// Waits until one of the requests is done and returns its index.
 ///
@@ -115,6 +110,7 @@ pub fn block_on_any<T>(requests: &[RequestFuture<T>]) -> usize {
         }
         std::hint::spin_loop();
     }
+    debug_assert!(!passing::is_passing(), "{NO_SLEEP}");
     let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
     for (index, request) in requests.iter().enumerate() {
         if request.shared.register(&waker) {

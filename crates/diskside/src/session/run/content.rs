@@ -6,10 +6,12 @@ use crate::npy::{self, Head, Npy};
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
+use crate::session::patience::{Patience, before};
 use crate::session::place::{Now, Place};
 use diskside_engine::{CallLimits, Codec};
+use diskside_host::own_thread;
 use diskside_io::buffer::Buffer;
-use diskside_io::request::{Request, block_on, run_here};
+use diskside_io::request::{AsyncIo as _, Request, run_here};
 use diskside_io::unanswered;
 use diskside_sbpf::image::{InputElement, InputKind};
 use diskside_sbpf::machine::CancelToken;
@@ -38,7 +40,7 @@ const WITH_HEADER: &str = "; --header none gives the function all bytes of the f
 
 impl Content {
     /// Looks at a file of which bytes can be read by position.
-    pub(super) fn of(file: &File, now: &Now, options: &RunOptions) -> Result<Self, SessionError> {
+    pub(super) async fn of(file: &File, now: &Now, options: &RunOptions) -> Result<Self, SessionError> {
         let name = &file.inner.name;
         let is_volume = matches!(file.inner.place, Place::Volume { .. });
         let may_be_compressed = match options.decompress {
@@ -51,7 +53,7 @@ impl Content {
             return Ok(Self::Plain);
         }
         let read = |len| head_in_time(file, now, len, &options.limits);
-        let begin = read(HEAD_LEN)?;
+        let begin = read(HEAD_LEN).await?;
         if let Some(codec) = Codec::of(&begin).filter(|_| may_be_compressed) {
             return Ok(Self::Compressed(codec));
         }
@@ -60,7 +62,7 @@ impl Content {
         }
         let mut found = npy::head(&begin);
         if let Ok(Head::Longer(len)) = found {
-            found = npy::head(&read(len)?);
+            found = npy::head(&read(len).await?);
         }
         let refused = |why: String| SessionError::Input { name: name.clone(), why };
         let leave = WITH_HEADER;
@@ -95,7 +97,8 @@ impl Content {
             if matches!(&inner.place, Place::Local { path, .. } if !path.is_file()) {
                 return Ok(None);
             }
-            let content = Self::of(file, &inner.place.now(&inner.session, &inner.name)?, options)?;
+            let now = run_here(inner.place.now(&inner.session, &inner.name))?;
+            let content = run_here(Self::of(file, &now, options))?;
             if matches!(content, Self::Array(_)) || *common.get_or_insert(content.clone()) != content {
                 return Ok(None);
             }
@@ -180,10 +183,21 @@ impl Npy {
     }
 }
 
-/// The same as [`head`], unless the call is cancelled or its deadline passes.
-fn head_in_time(file: &File, now: &Now, len: usize, limits: &CallLimits) -> Result<Vec<u8>, SessionError> {
-    let (name, file, now) = (file.inner.name.clone(), file.clone(), *now);
-    in_time(limits, &name, move || head(&file, &now, len))?.map_err(|error| SessionError::file(&name, error))
+/// The first bytes of a file, or all if it has fewer, unless the call is cancelled or its deadline passes.
+async fn head_in_time(file: &File, now: &Now, len: usize, limits: &CallLimits) -> Result<Vec<u8>, SessionError> {
+    let (name, len) = (&file.inner.name, now.len_bytes.min(len as u64));
+    let head = if let Place::Local { .. } = &file.inner.place {
+        own_thread().await;
+        let file = file.clone();
+        in_time(limits, name, move || local_head(&file, len))?
+    } else {
+        let until = limits.deadline.and_then(|deadline| Instant::now().checked_add(deadline));
+        let read = before(until, remote_head(file, now, len));
+        let read = Patience::none(limits.cancel.as_ref()).answer(read).await;
+        let read = read.ok_or_else(|| SessionError::Cancelled(name.clone()))?;
+        read.ok_or_else(|| SessionError::Late(name.clone()))?
+    };
+    head.map_err(|error| SessionError::file(name, error))
 }
 
 /// Looks at a file, unless the call is cancelled or its deadline passes: then a thread of its own waits for a disk that hangs.
@@ -220,33 +234,32 @@ pub(super) fn in_time<T: Send + 'static>(
 /// How often it is asked whether somebody still waits.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// The first bytes of a file, or all if it has fewer.
-fn head(file: &File, now: &Now, len: usize) -> io::Result<Vec<u8>> {
+fn local_head(file: &File, len: u64) -> io::Result<Vec<u8>> {
+    let Place::Local { path, descriptor: None, .. } = &file.inner.place else {
+        return Ok(file.pread(0, len as usize).wait().map_err(io::Error::other)?.to_vec());
+    };
+    let mut head = vec![0; len as usize];
+    let _asked = unanswered::here().ask(Instant::now());
+    let read = std::fs::File::open(path)?.read_at(&mut head, 0)?;
+    head.truncate(read);
+    Ok(head)
+}
+
+async fn remote_head(file: &File, now: &Now, len: u64) -> io::Result<Vec<u8>> {
     let inner = &file.inner;
-    let len = now.len_bytes.min(len as u64);
-    match &inner.place {
-        Place::Local { path, descriptor: None, .. } => {
-            let mut head = vec![0; len as usize];
-            let _asked = unanswered::here().ask(Instant::now());
-            let read = std::fs::File::open(path)?.read_at(&mut head, 0)?;
-            head.truncate(read);
-            Ok(head)
-        }
-        Place::Local { .. } | Place::Volume { .. } => {
-            Ok(file.pread(0, len as usize).wait().map_err(io::Error::other)?.to_vec())
-        }
-        Place::Export(remote) => {
-            // What this session holds, or these bytes alone.
-            let version = now.version.filter(|_| now.keep);
-            let held = version.map(|version| inner.session.cache().ranges(inner.id, version, &(0..len)));
-            if held.is_some_and(|held| held.first() == Some(&(0..len))) {
-                let mut head = vec![0; len as usize];
-                run_here(remote.cached(&inner.session, inner.id, now)?.fill(0, &mut head)).map_err(io::Error::other)?;
-                return Ok(head);
-            }
-            let io = inner.io().map_err(io::Error::other)?;
-            let read = block_on(io.submit(Request::Read { offset: 0, buffer: Buffer::zeroed(len as usize) }));
-            Ok(read.into_read()?.to_vec())
-        }
+    let Place::Export(remote) = &inner.place else {
+        return Ok(file.pread(0, len as usize).await.map_err(io::Error::other)?.to_vec());
+    };
+    // What this session holds, or these bytes alone.
+    let version = now.version.filter(|_| now.keep);
+    let held = version.map(|version| inner.session.cache().ranges(inner.id, version, &(0..len)));
+    if held.is_some_and(|held| held.first() == Some(&(0..len))) {
+        let mut head = vec![0; len as usize];
+        let cached = remote.cached(&inner.session, inner.id, now).await?;
+        cached.fill(0, &mut head).await.map_err(io::Error::other)?;
+        return Ok(head);
     }
+    let open = remote.file_soon().await?;
+    let read = open.submit(Request::Read { offset: 0, buffer: Buffer::zeroed(len as usize) }).await;
+    Ok(read.into_read()?.to_vec())
 }

@@ -8,6 +8,7 @@ use crate::session::learnt::Subject;
 use diskside_dispatch::{Conditions, Decision, Hints, Link as LinkState, Observation, PairId, Plan, Request, Side};
 use diskside_engine::pieces::PIECE_LEN;
 use diskside_engine::split::Split;
+use diskside_host::own_thread;
 use std::ops::Range;
 
 impl Job<'_> {
@@ -21,34 +22,38 @@ impl Job<'_> {
     }
 
     /// Asks the dispatcher. Makes sure that the device has the function if it is to run there.
-    pub(super) fn decide(&mut self, request: &Request) -> Result<Decision, SessionError> {
-        let decision = self.choose(request)?;
+    pub(super) async fn decide(&mut self, request: &Request) -> Result<Decision, SessionError> {
+        let decision = self.choose(request).await?;
         self.reason = Some(decision.reason);
         Ok(decision)
     }
 
-    fn choose(&mut self, request: &Request) -> Result<Decision, SessionError> {
+    async fn choose(&mut self, request: &Request) -> Result<Decision, SessionError> {
         // A request that needs nothing of the device does not wait until it has the function.
         let needs_none = request.told.is_none() && request.effect_free && request.cached_bytes == request.len_bytes;
         let is_lost = request.told.is_none() && self.is_cut_off();
         let state = if is_lost { Some(LinkState::Lost) } else { needs_none.then_some(LinkState::Up) };
-        let decision = state.map(|state| self.ask(request, state));
+        let decision = match state {
+            Some(state) => Some(self.ask(request, state).await),
+            None => None,
+        };
         let is_here = |decision: &Decision| decision.plan == Plan::Host && !decision.probe.is_some_and(|p| p.instead);
         if let Some(decision) = decision.filter(is_here) {
             return Ok(decision);
         }
         if request.told == Some(Side::Host) {
-            return Ok(self.ask(request, LinkState::Up));
+            return Ok(self.ask(request, LinkState::Up).await);
         }
-        match self.load() {
-            Ok(()) => Ok(decision.unwrap_or_else(|| self.ask(request, LinkState::Up))),
-            Err(error) if request.told.is_some() || error.function().is_some_and(|e| e.is_loss()) => Err(error),
+        match (self.load().await, decision) {
+            (Ok(()), Some(decision)) => Ok(decision),
+            (Ok(()), None) => Ok(self.ask(request, LinkState::Up).await),
+            (Err(error), _) if request.told.is_some() || error.function().is_some_and(|e| e.is_loss()) => Err(error),
             // The host can still run it.
-            Err(_) => Ok(self.ask(request, LinkState::NoCompute)),
+            (Err(_), _) => Ok(self.ask(request, LinkState::NoCompute).await),
         }
     }
 
-    fn ask(&self, request: &Request, state: LinkState) -> Decision {
+    async fn ask(&self, request: &Request, state: LinkState) -> Decision {
         let inner = &self.file.inner;
         let link = self.link().expect("a file that is only here has no choice");
         let conditions = Conditions {
@@ -59,11 +64,11 @@ impl Job<'_> {
             host_waiting: inner.session.host_waiting(),
             device_running: link.at_once(Side::Device),
             host_running: link.at_once(Side::Host),
-            device_turn_s: if state == LinkState::Up { link.turn_s() } else { 0.0 },
+            device_turn_s: if state == LinkState::Up { link.turn_s().await } else { 0.0 },
             turn_len_bytes: self.turn_len_bytes(),
         };
         let pair = self.file.pair(self.function);
-        self.recall(pair, &link.name);
+        self.recall(pair, &link.name).await;
         inner.session.lock_dispatcher().decide(pair, request, &conditions)
     }
 
@@ -80,7 +85,7 @@ impl Job<'_> {
     }
 
     /// Begins a pair that is new to this session with what earlier ones learnt of the function at this target.
-    fn recall(&self, pair: PairId, target: &str) {
+    async fn recall(&self, pair: PairId, target: &str) {
         let session = &self.file.inner.session;
         let Some(files) = session.learnt() else { return };
         // A byte of a compressed file takes what many bytes of another take.
@@ -89,10 +94,12 @@ impl Job<'_> {
             Some(compressed) => format!("{} of {}", self.function.name(), compressed.codec.name()),
         };
         let subject = Subject { target: target.to_owned(), program: self.function.hash(), function };
-        if session.lock_dispatcher().view(pair).is_none()
-            && let Some(learnt) = files.load(&subject)
-        {
-            session.lock_dispatcher().recall(pair, &learnt);
+        let is_new = session.lock_dispatcher().view(pair).is_none();
+        if is_new {
+            own_thread().await;
+            if let Some(learnt) = files.load(&subject) {
+                session.lock_dispatcher().recall(pair, &learnt);
+            }
         }
         files.note(subject, pair);
     }

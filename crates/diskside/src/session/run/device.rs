@@ -17,7 +17,9 @@ use diskside_engine::split::Split;
 use diskside_engine::{CallError, Part, TierChoice, WARNING};
 use diskside_host::function::{CallOutcome, FunctionError, RemoteCall, ResultStream};
 use diskside_host::mounted::{MountedError, RETURNED_LEN_MAX, Refusal};
+use diskside_host::own_thread;
 use diskside_io::buffer::Buffer;
+use diskside_io::request::run_here;
 use diskside_sbpf::activation::Tier;
 use diskside_sbpf::machine::CancelWatch;
 use diskside_wire::function::{
@@ -41,12 +43,12 @@ enum StartedCall {
     Mounted(std::thread::JoinHandle<Result<CallOutcome, MountedError>>),
 }
 
-pub(super) fn start(job: &Job<'_>, range: &Range<u64>) -> Result<Started, SessionError> {
+pub(super) async fn start(job: &Job<'_>, range: &Range<u64>) -> Result<Started, SessionError> {
     let link = job.link().expect("a part at a device has a target");
     let running = link.begin();
     let call = match job.mounted {
         None => {
-            let call = link.compute()?.call(&read_request(job, range)?);
+            let call = link.compute()?.call(&read_request(job, range).await?);
             let watch = call.handle().and_then(|call| job.options.watch(call));
             StartedCall::Target(call, watch)
         }
@@ -72,16 +74,18 @@ fn start_mounted(
 
 /// Over files of exports by their paths, in one request. With `out` the result is written
 /// there as it comes.
-pub(super) fn over_paths(
+pub(super) async fn over_paths(
     job: &Job<'_>,
     files: &[File],
     out: Option<&mut (dyn Write + Send)>,
 ) -> Result<Done, SessionError> {
     let Some(out) = out else {
         let sent = send_paths(job, files)?;
-        let outcome = answer_of(job, sent.call)?;
+        let outcome = answer_of(job, sent.call).await?;
         return take_paths(job, files, outcome);
     };
+    // Writing may wait.
+    own_thread().await;
     let link = job.link().expect("a part at a device has a target");
     let (mut request, paths) = paths_request(job, files);
     let failed = |error| over_one_of(files, error);
@@ -133,22 +137,25 @@ pub(super) fn take_paths(
     Ok(done(job, &range, result, output_bytes, trailer, total, wire_bytes))
 }
 
-pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionError> {
+pub(super) async fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionError> {
     let failed = |error| over_file(job.file, error);
     let outcome = match started.call {
-        StartedCall::Target(call, _watch) => answer_of(job, call)?.map_err(failed)?,
-        StartedCall::Mounted(thread) => match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
-            Ok(outcome) => outcome,
-            Err(MountedError::Function(error)) => return Err(failed(error)),
-            Err(refusal) => {
-                job.options.check_cancelled(job.file)?;
-                let done = super::host::run(job, &started.range, None)?;
-                return Ok(Done { refused: Some(refusal.to_string()), ..done });
+        StartedCall::Target(call, _watch) => answer_of(job, call).await?.map_err(failed)?,
+        StartedCall::Mounted(thread) => {
+            own_thread().await;
+            match thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)) {
+                Ok(outcome) => outcome,
+                Err(MountedError::Function(error)) => return Err(failed(error)),
+                Err(refusal) => {
+                    job.options.check_cancelled(job.file)?;
+                    let done = super::host::run(job, &started.range, None)?;
+                    return Ok(Done { refused: Some(refusal.to_string()), ..done });
+                }
             }
-        },
+        }
     };
     let CallOutcome { result, trailer, total, wire_bytes } = outcome;
-    check_version(job, &trailer)?;
+    check_version(job, &trailer).await?;
     let output_bytes = result.len() as u64;
     note_wait(job, &started.running, &started.range, &trailer);
     Ok(done(job, &started.range, result, output_bytes, trailer, total, wire_bytes))
@@ -158,7 +165,7 @@ pub(super) fn finish(job: &Job<'_>, started: Started) -> Result<Done, SessionErr
 pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + Send)) -> Result<Done, SessionError> {
     if job.mounted.is_some() {
         // Unproved bytes must not be seen: all of it is waited for.
-        let mut done = match finish(job, start(job, range)?) {
+        let mut done = match run_here(async { finish(job, start(job, range).await?).await }) {
             // The results before the piece that failed are the same from here, and so is the failure.
             Err(error) if is_of_a_piece(&error) => return super::host::run(job, range, Some(out)),
             done => done?,
@@ -169,7 +176,7 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
     }
     let link = job.link().expect("a part at a device has a target");
     // As long as it is; nothing of it is kept.
-    let request = FunctionRequest { result_len_max: u64::MAX, ..read_request(job, range)? };
+    let request = FunctionRequest { result_len_max: u64::MAX, ..run_here(read_request(job, range))? };
     let failed = |error| over_file(job.file, error);
     let started = Instant::now();
     let running = link.begin();
@@ -177,7 +184,7 @@ pub(super) fn stream(job: &Job<'_>, range: &Range<u64>, out: &mut (dyn Write + S
     let _watch = job.options.watch(stream.handle());
     let output_bytes = write_out(job, &mut stream, out, failed)?;
     let trailer = stream.trailer().cloned().unwrap_or_default();
-    check_version(job, &trailer)?;
+    run_here(check_version(job, &trailer))?;
     note_wait(job, &running, range, &trailer);
     let wire_bytes = stream.wire_bytes();
     Ok(done(job, range, Vec::new(), output_bytes, trailer, started.elapsed(), wire_bytes))
@@ -224,8 +231,8 @@ fn name_there(file: &File) -> String {
 }
 
 /// Waits for a call that only reads, unless it was cancelled and its server is silent.
-fn answer_of(job: &Job<'_>, call: RemoteCall) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
-    let outcome = Patience::new(job.options.limits.cancel.as_ref()).wait(call);
+async fn answer_of(job: &Job<'_>, call: RemoteCall) -> Result<Result<CallOutcome, FunctionError>, SessionError> {
+    let outcome = Patience::new(job.options.limits.cancel.as_ref()).answer(call).await;
     outcome.ok_or_else(|| SessionError::Cancelled(job.name().to_owned()))
 }
 
@@ -267,25 +274,28 @@ fn note_wait(job: &Job<'_>, running: &Running, range: &Range<u64>, trailer: &Tra
 
 /// The parts of a request, and what they say of its length, belong to one version of the file, or to those of one that only
 /// grows.
-fn check_version(job: &Job<'_>, trailer: &Trailer) -> Result<(), SessionError> {
+async fn check_version(job: &Job<'_>, trailer: &Trailer) -> Result<(), SessionError> {
     let is_other = job.now.version.is_some_and(|version| trailer.generation != 0 && trailer.generation != version);
-    if !is_other || job.file.len_bytes()? > job.now.len_bytes {
+    if !is_other {
+        return Ok(());
+    }
+    own_thread().await;
+    if job.file.len_bytes()? > job.now.len_bytes {
         return Ok(());
     }
     Err(SessionError::Changed(job.name().to_owned()))
 }
 
-pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
-    let inner = &job.file.inner;
+pub(super) async fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, SessionError> {
     let link = job.link().expect("a part at a device has a target");
-    let sink = inner.place.endpoint(offset, Endpoint::TO_END).expect("a file at a target is an endpoint");
+    let sink = job.file.endpoint(offset, Endpoint::TO_END).await?;
     let mut request = request(job, FunctionKind::Write);
     request.sources = vec![Endpoint::whole(EndpointKind::HostStream)];
     request.sinks = vec![Endpoint { durable: job.options.durable, ..sink }];
     let running = link.begin();
     let call = link.compute()?.call_with(&request, vec![Buffer::copy_of(input)]);
     let _watch = call.handle().and_then(|call| job.options.watch(call));
-    let outcome = call.wait().map_err(|error| SessionError::device(job.name(), error))?;
+    let outcome = call.await.map_err(|error| SessionError::device(job.name(), error))?;
     let CallOutcome { trailer, total, wire_bytes, .. } = outcome;
     let range = 0..input.len() as u64;
     note_wait(job, &running, &range, &trailer);
@@ -296,7 +306,7 @@ pub(super) fn write(job: &Job<'_>, offset: u64, input: &Buffer) -> Result<Done, 
 
 /// From files at the target into another one there, which is the job's.
 pub(super) fn transform(job: &Job<'_>, files: &[File]) -> Result<Done, SessionError> {
-    let whole = |file: &File| file.inner.place.endpoint(0, Endpoint::TO_END);
+    let whole = |file: &File| run_here(file.inner.place.endpoint(0, Endpoint::TO_END));
     let link = job.link().expect("a part at a device has a target");
     let sink = whole(job.file).expect("a file at a target is an endpoint");
     let mut request = request(job, FunctionKind::Write);
@@ -399,11 +409,9 @@ pub(super) fn output_len_max(function: &SessionFunction, options: &RunOptions, i
 /// A function may be given shorter pieces than usual, if it expands them.
 const CHUNK_LEN_SHORTEST: u64 = 64 << 10;
 
-pub(super) fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<FunctionRequest, SessionError> {
-    let endpoint = job.file.inner.place.endpoint(range.start, range.end - range.start);
-    let mut request = part_request(job, range);
-    request.sources = vec![endpoint.expect("a file at a target is an endpoint")];
-    Ok(request)
+pub(super) async fn read_request(job: &Job<'_>, range: &Range<u64>) -> Result<FunctionRequest, SessionError> {
+    let sources = vec![job.file.endpoint(range.start, range.end - range.start).await?];
+    Ok(FunctionRequest { sources, ..part_request(job, range) })
 }
 
 /// The request for a part of the job's request, without its source.

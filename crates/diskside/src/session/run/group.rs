@@ -3,7 +3,8 @@
 use super::chunks::{ChunkRange, Chunks};
 use super::job::{Done, Job};
 use super::many::AT_ONCE;
-use super::{Decompress, Header, Ran, RunOptions, Where, device, host, with_another_try};
+use super::retry::Again;
+use super::{Decompress, Header, Ran, RunOptions, Where, device, host};
 use crate::location::{ExportUrl, Location};
 use crate::npy;
 use crate::session::error::SessionError;
@@ -15,8 +16,8 @@ use crate::session::short_files::SHORT_LEN_MAX;
 use diskside_dispatch::{Decision, Direction, Plan, Policy, Reason, Request, Side};
 use diskside_engine::pieces::WHOLE_LEN_MAX;
 use diskside_engine::{CallError, ChunkCodecs, Codec, Source, Sources};
-use diskside_host::drive;
 use diskside_host::function::FunctionError;
+use diskside_host::{drive, own_thread};
 use diskside_io::readahead::{ReadAt as _, ReadAtError, ReadError};
 use diskside_io::request::{RequestFuture, run_here};
 use std::collections::VecDeque;
@@ -124,7 +125,7 @@ impl Decided {
 }
 
 /// Runs a function over them. The function sees them as its sources 0, 1, …, on either side.
-pub(super) fn run(
+pub(super) async fn run(
     files: &[File],
     function: &SessionFunction,
     args: &[u8],
@@ -132,14 +133,21 @@ pub(super) fn run(
     out: Option<&mut (dyn Write + Send)>,
     mut first: Option<First>,
 ) -> Result<Ran, SessionError> {
-    with_another_try(&files[0], function, options, out, |options, out, _| match first.take() {
-        None => run_once(files, function, args, options, out, None),
-        Some(First::Decided(decided)) => run_once(files, function, args, options, out, Some(decided)),
-        Some(First::Failed(error)) => Err(error),
-    })
+    let mut again = Again::new(&files[0], function, options, out)?;
+    loop {
+        let (options, out, _) = again.parts();
+        let ran = match first.take() {
+            None => run_once(files, function, args, options, out, None).await,
+            Some(First::Decided(decided)) => run_once(files, function, args, options, out, Some(decided)).await,
+            Some(First::Failed(error)) => Err(error),
+        };
+        if let Some(ran) = again.or_another(ran).await? {
+            return Ok(ran);
+        }
+    }
 }
 
-fn run_once(
+async fn run_once(
     files: &[File],
     function: &SessionFunction,
     args: &[u8],
@@ -152,7 +160,7 @@ fn run_once(
     let mut job = Job::new(&files[0], NOT_OPEN, function, args, options);
     let decided = match decided {
         Some(decided) => decided,
-        None => decide(&mut job, files)?,
+        None => decide(&mut job, files).await?,
     };
     let job = decided.job(job);
     let folds = options.fold && function.combine().is_some();
@@ -160,11 +168,15 @@ fn run_once(
     let (streamed, folded) = if folds { (None, out) } else { (out, None) };
     let written = streamed.is_some();
     let done = match decided.side() {
-        Side::Host => host::run_over_remote(&job, files, streamed)?,
-        Side::Device => device::over_paths(&job, files, streamed)?,
+        Side::Host => {
+            own_thread().await;
+            host::run_over_remote(&job, files, streamed)?
+        }
+        Side::Device => device::over_paths(&job, files, streamed).await?,
     };
     let mut ran = gather(&job, files, done, decided.decision, written)?;
     if let Some(out) = folded {
+        own_thread().await;
         out.write_all(&ran.result).map_err(CallError::Write)?;
         ran.result = Vec::new();
     }
@@ -200,30 +212,31 @@ impl Decided {
 }
 
 /// Where it is to run, with its program if that is at the device.
-pub(super) fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decided, SessionError> {
-    let decision = side_of(job, files)?;
+pub(super) async fn decide(job: &mut Job<'_>, files: &[File]) -> Result<Decided, SessionError> {
+    let decision = side_of(job, files).await?;
     job.reason = Some(decision.reason);
     Ok(Decided { decision, program: job.program.clone() })
 }
 
 /// Short files run at the device, unless the caller or the function says otherwise: each would cost this side round trips.
 /// Whether they are short, a few of them tell; where they are not, and of a file that is alone, what was measured decides.
-fn side_of(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> {
+async fn side_of(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> {
     let (function, told) = (job.function, job.options.place.told());
     let chunk_len = job.options.chunks.as_ref().and_then(|chunks| chunks.mean_len());
     let known_len = match files {
         [only] if chunk_len.is_none() => only.inner.session.short_files().len_bytes(only.inner.id),
         _ => None,
     };
-    let len_bytes = match told {
-        Some(_) => 0,
-        None => chunk_len.or(known_len).unwrap_or_else(|| mean_len(files)),
+    let len_bytes = match (told, chunk_len.or(known_len)) {
+        (Some(_), _) => 0,
+        (None, Some(known)) => known,
+        (None, None) => mean_len(files).await,
     };
     // Of many short chunks decoding may take longer than their way: that is measured.
     let total = len_bytes.saturating_mul(files.len() as u64);
     let takes_long = job.options.chunks.is_some() && total > LONG_CHUNKS_BYTES;
     if told.is_none() && known_len.is_none() && len_bytes <= SHORT_LEN_MAX && !takes_long {
-        match job.load() {
+        match job.load().await {
             Ok(()) => return Ok(Decision::made(Plan::Device, Reason::ManyFiles)),
             Err(error) if error.function().is_some_and(FunctionError::is_loss) => return Err(error),
             Err(error) if !function.is_pure() => return Err(error),
@@ -240,10 +253,11 @@ fn side_of(job: &mut Job<'_>, files: &[File]) -> Result<Decision, SessionError> 
         hints: job.hints(),
         told,
     })
+    .await
 }
 
 /// Bytes of a file, in the mean of some of them that are asked at once. One that cannot be asked says why when it is its turn.
-fn mean_len(files: &[File]) -> u64 {
+async fn mean_len(files: &[File]) -> u64 {
     let step = files.len().div_ceil(SAMPLED_FILES).max(1);
     let asked: Vec<_> = files
         .iter()
@@ -253,8 +267,14 @@ fn mean_len(files: &[File]) -> u64 {
             _ => None,
         })
         .collect();
-    let lens: Vec<u64> = asked.into_iter().filter_map(|info| run_here(info).ok()).map(|info| info.len_bytes).collect();
-    lens.iter().sum::<u64>() / lens.len().max(1) as u64
+    let (mut sum, mut count) = (0, 0);
+    for info in asked {
+        if let Ok(info) = info.await {
+            sum += info.len_bytes;
+            count += 1;
+        }
+    }
+    sum / std::cmp::max(count, 1)
 }
 
 /// Files that tell how long all of them are.
@@ -447,7 +467,7 @@ impl Sources for RemoteFiles {
             }
             Fetched::Long(now) => {
                 let Place::Export(remote) = &file.inner.place else { return Ok(None) };
-                let cached = remote.cached(&file.inner.session, file.inner.id, &now);
+                let cached = run_here(remote.cached(&file.inner.session, file.inner.id, &now));
                 let cached = Arc::new(cached.map_err(|error| failed(SessionError::device(&file.inner.name, error)))?);
                 state.open = Some((file.clone(), Arc::clone(&cached)));
                 let mut head = vec![0; Codec::HEAD_LEN];
@@ -481,7 +501,7 @@ async fn fetch(file: File, range: Option<ChunkRange>, most: u64) -> Result<Fetch
     if range.end - range.start > most {
         return Ok(Fetched::Long(now));
     }
-    let cached = remote.cached(&inner.session, inner.id, &now).map_err(failed)?;
+    let cached = remote.cached(&inner.session, inner.id, &now).await.map_err(failed)?;
     let mut bytes = diskside_io::buffer::Buffer::zeroed((range.end - range.start) as usize);
     match cached.fill(range.start, &mut bytes).await {
         Err(ReadAtError::Changed(_)) if is_range => return Ok(Fetched::AnotherVersion),

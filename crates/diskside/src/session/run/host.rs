@@ -10,7 +10,7 @@ use diskside_dispatch::{Observation, Side};
 use diskside_engine::{Call, CallError, Outcome, Part, Sink, Source, Sources};
 use diskside_io::buffer::{Buffer, Part as BufferPart};
 use diskside_io::readahead::{ReadAt, ReadAtError, ReadError, Reading};
-use diskside_io::request::{AsyncIo, Request};
+use diskside_io::request::{AsyncIo, Request, run_here};
 use diskside_sbpf::machine::CancelWatch;
 use std::io::{ErrorKind, Write};
 use std::ops::Range;
@@ -47,7 +47,7 @@ pub(super) fn run(
             Ok(done(job, range, outcome, Fetched { bytes, wire_bytes: bytes, time_s }))
         }
         Place::Export(remote) => {
-            let file = remote.cached(&inner.session, inner.id, &job.now);
+            let file = run_here(remote.cached(&inner.session, inner.id, &job.now));
             let file = Arc::new(file.map_err(|error| SessionError::device(&name, error))?);
             let reader: Arc<dyn ReadAt> = file.clone();
             let source = Source::Reader { name, reader, range: Some(range.clone()) };

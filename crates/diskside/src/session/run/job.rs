@@ -146,9 +146,9 @@ impl<'a> Job<'a> {
     }
 
     /// Makes sure that the device has the function.
-    pub(super) fn load(&mut self) -> Result<(), SessionError> {
+    pub(super) async fn load(&mut self) -> Result<(), SessionError> {
         let link = self.link().expect("a file that is only here has no device");
-        self.program = Some(link.program(self.function)?);
+        self.program = Some(link.program(self.function).await?);
         Ok(())
     }
 

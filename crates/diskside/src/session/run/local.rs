@@ -11,6 +11,7 @@ use crate::session::function::SessionFunction;
 use crate::session::place::Now;
 use crate::session::place::Place;
 use diskside_engine::Source;
+use diskside_io::request::run_here;
 use diskside_io::stream::DescriptorStream;
 use diskside_io::unanswered;
 use rustix::fs::{FileType, Mode};
@@ -73,7 +74,7 @@ pub(super) fn source(
         how => how,
     };
     let now = Now { len_bytes: len, version: None, keep: false };
-    match Content::of(file, &now, &RunOptions { decompress, ..options.clone() })? {
+    match run_here(Content::of(file, &now, &RunOptions { decompress, ..options.clone() }))? {
         Content::Plain if part.is_whole() => Ok((source(None), 0)),
         Content::Plain => {
             let range = part.range_within(len).map_err(|range| SessionError::out_of_range(&name, range, len))?;

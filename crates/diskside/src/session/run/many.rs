@@ -6,17 +6,20 @@ use super::group::{Decided, First, NOT_OPEN};
 use super::host::run_over_sources;
 use super::job::{Input, Job};
 use super::resumed::Resumed;
-use super::retry::{Try, with_another_try};
+use super::retry::Again;
 use super::{Ran, RunOptions, Where, device, group, is_change, local, mounted, read};
 use crate::location::Location;
 use crate::session::Session;
 use crate::session::error::{FailureKind, SessionError};
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
+use crate::session::patience::Patience;
 use crate::session::pending::{Cancellable, Pending};
 use crate::session::place::Place;
 use diskside_dispatch::Side;
 use diskside_engine::{Call, CallError, PutTogether};
+use diskside_host::own_thread;
+use diskside_io::request::run_here;
 use diskside_sbpf::machine::CancelToken;
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -46,12 +49,15 @@ impl Session {
         if let Some(decided) = decided {
             return run_short(session, files, function, args, own, decided);
         }
-        own.run(move |options| match out {
-            None => session.run(&files, &function, &args, options, None),
-            Some(Location::Local(path)) => session.run_into_path(&files, &function, &args, options, &path),
-            Some(Location::Export(url)) => session.run_into(&files, &function, &args, options, &url),
-            Some(Location::Volume(url)) => {
-                Err(SessionError::Unsupported { name: url.to_string(), why: "a result is a file, not a volume" })
+        own.run(move |options| async move {
+            let Some(out) = out else { return session.run_soon(&files, &function, &args, &options, None).await };
+            own_thread().await;
+            match out {
+                Location::Local(path) => session.run_into_path(&files, &function, &args, &options, &path),
+                Location::Export(url) => session.run_into(&files, &function, &args, &options, &url),
+                Location::Volume(url) => {
+                    Err(SessionError::Unsupported { name: url.to_string(), why: "a result is a file, not a volume" })
+                }
             }
         })
     }
@@ -71,12 +77,23 @@ impl Session {
         options: &RunOptions,
         out: Option<&mut (dyn Write + Send)>,
     ) -> Result<Ran, SessionError> {
+        run_here(self.run_soon(files, function, args, options, out))
+    }
+
+    async fn run_soon(
+        &self,
+        files: &[File],
+        function: &SessionFunction,
+        args: &[u8],
+        options: &RunOptions,
+        out: Option<&mut (dyn Write + Send)>,
+    ) -> Result<Ran, SessionError> {
         let (mut span, options) = options.begin_span("run", function.name());
         let ran = match out {
-            None => self.run_over_copies(files, function, args, &options, None),
+            None => self.run_over_copies(files, function, args, &options, None).await,
             Some(out) => {
                 let mut counted = Counted::new(out);
-                let ran = self.run_over_copies(files, function, args, &options, Some(&mut counted));
+                let ran = self.run_over_copies(files, function, args, &options, Some(&mut counted)).await;
                 ran.map(|ran| Ran { written_bytes: counted.len_bytes, ..ran })
             }
         };
@@ -85,7 +102,7 @@ impl Session {
 
     /// If a server of several vanishes, the run begins again over all its files at another one. Output that was written is not
     /// written again: it has to be the beginning of the new one.
-    fn run_over_copies(
+    async fn run_over_copies(
         &self,
         files: &[File],
         function: &SessionFunction,
@@ -94,13 +111,13 @@ impl Session {
         out: Option<&mut (dyn Write + Send)>,
     ) -> Result<Ran, SessionError> {
         if files.iter().all(|file| file.copied.is_none()) {
-            return self.run_to(files, function, args, options, out, None);
+            return self.run_to(files, function, args, options, out, None).await;
         }
         let (started, mut tries, mut out) = (Instant::now(), options.tries(), out.map(Resumed::new));
         loop {
-            let current = tries.files(files)?;
+            let current = tries.files(files).await?;
             let options = options.left(&tries);
-            let ran = self.run_to(&current, function, args, &options, out.as_mut().map(|out| out as _), None);
+            let ran = self.run_to(&current, function, args, &options, out.as_mut().map(|out| out as _), None).await;
             if out.as_ref().is_some_and(|out| out.is_of_another(ran.is_ok())) {
                 return Err(SessionError::OtherResult(current[0].inner.name.clone()));
             }
@@ -114,7 +131,7 @@ impl Session {
     }
 
     /// `first`: a request by path, of which this much is done.
-    pub(super) fn run_to(
+    pub(super) async fn run_to(
         &self,
         files: &[File],
         function: &SessionFunction,
@@ -126,6 +143,9 @@ impl Session {
         let started = Instant::now();
         let folds = options.fold && function.combine().is_some();
         group::check_chunks(files, options)?;
+        if files.iter().any(|file| matches!(file.inner.place, Place::Local { .. })) {
+            own_thread().await;
+        }
         let is_here = |file: &File| {
             matches!(file.inner.place, Place::Local { .. })
                 && mounted(file, function, options).is_ok_and(|(mounted, _)| mounted.is_none())
@@ -143,10 +163,10 @@ impl Session {
         }
         // Output that is on its way is not written twice if this continues in another way.
         let mut out = out.map(Resumed::new);
-        let is_by_path = || out.is_none() && group::is_asked_for_by_path(files, options);
-        if first.is_some() || group::takes_paths(files, options) || is_by_path() {
+        let is_by_path = out.is_none() && group::is_asked_for_by_path(files, options);
+        if first.is_some() || group::takes_paths(files, options) || is_by_path {
             let streams = out.is_some() && !folds;
-            match group::run(files, function, args, options, out.as_mut().map(|out| out as _), first) {
+            match group::run(files, function, args, options, out.as_mut().map(|out| out as _), first).await {
                 // This side finds out, file by file, what the function gets of each file with a header.
                 Err(error) if group::is_header(&error) && (!streams || function.is_pure()) => {
                     files.iter().for_each(|file| self.short_files().forget(file.inner.id));
@@ -161,6 +181,7 @@ impl Session {
         }
         let mut total = Ran::default();
         if let Some(out) = out.as_mut().filter(|_| !folds) {
+            own_thread().await;
             let (parts, failed) = at_once(files, function, args, options, false, Some(out));
             if out.is_of_another(failed.is_none()) {
                 return Err(SessionError::Changed(files[0].inner.name.clone()));
@@ -172,17 +193,31 @@ impl Session {
         } else {
             // Each file's own fold would be another order.
             let frames = folds && (options.fold_here || files.len() > 1 && function.folds_in_order());
-            let (mut parts, failed) = at_once(files, function, args, options, frames, None);
+            let (mut parts, failed) = match files {
+                [only] => {
+                    let ran = read(&input_of(only, 0, options, frames), function, args, options, None).await;
+                    only.close_late();
+                    ran.map_or_else(|error| (Vec::new(), Some(error)), |ran| (vec![ran], None))
+                }
+                // Each of a few threads has the next file, to wait for it or to compute.
+                _ => {
+                    own_thread().await;
+                    at_once(files, function, args, options, frames, None)
+                }
+            };
             match &failed {
                 Some(error) if frames && error.is_of_function() => {
                     let input = input_of(&files[parts.len()], parts.len(), options, frames);
-                    parts.extend(before_failure(input, error, function, args, options));
+                    parts.extend(before_failure(input, error, function, args, options).await);
                 }
                 // The fold of what stands before it has its turn first.
                 Some(error) if parts.is_empty() || error.kind() == FailureKind::Cancelled => {
                     return Err(failed.expect("it failed"));
                 }
                 _ => {}
+            }
+            if frames || files.len() > 1 || out.is_some() {
+                own_thread().await;
             }
             let names = files.iter().map(|file| &file.inner.name[..]);
             let results: Vec<(&str, &[u8])> = names.zip(parts.iter().map(|part| &part.result[..])).collect();
@@ -227,7 +262,7 @@ fn run_local(
     folds: bool,
 ) -> Result<Ran, SessionError> {
     let Some(first) = files.first() else { return Ok(Ran::default()) };
-    let once = |options: &RunOptions, out: Option<&mut (dyn Write + Send)>, _: &Try| {
+    let once = |options: &RunOptions, out: Option<&mut (dyn Write + Send)>| {
         let job = Job::new(first, NOT_OPEN, function, args, options);
         let written = out.is_some();
         let mut sources = Vec::with_capacity(files.len());
@@ -251,9 +286,16 @@ fn run_local(
         })?;
         job.gather(vec![done], None, written)
     };
-    match files.iter().all(|file| matches!(&file.inner.place, Place::Local { path, .. } if path.is_file())) {
-        true => with_another_try(first, function, options, out, once),
-        false => once(options, out, &Try::default()),
+    if !files.iter().all(|file| matches!(&file.inner.place, Place::Local { path, .. } if path.is_file())) {
+        return once(options, out);
+    }
+    let mut again = Again::new(first, function, options, out)?;
+    loop {
+        let (options, out, _) = again.parts();
+        let ran = once(options, out);
+        if let Some(ran) = run_here(again.or_another(ran))? {
+            return Ok(ran);
+        }
     }
 }
 
@@ -267,7 +309,7 @@ fn decide_short(files: &[File], function: &SessionFunction, args: &[u8], options
     if !is_ready || options.check_cancelled(file).is_err() || options.pieces(function, args).is_err() {
         return None;
     }
-    group::decide(&mut Job::new(file, NOT_OPEN, function, args, options), files).ok()
+    run_here(group::decide(&mut Job::new(file, NOT_OPEN, function, args, options), files)).ok()
 }
 
 /// Sends it from the thread that asks for it, if it runs at the device: beginning a thread may take longer than the run. What
@@ -283,7 +325,8 @@ fn run_short(
     let started = Instant::now();
     if decided.side() == Side::Host {
         let first = Some(First::Decided(decided));
-        return own.run(move |options| session.run_to(&files, &function, &args, options, None, first));
+        return own
+            .run(move |options| async move { session.run_to(&files, &function, &args, &options, None, first).await });
     }
     let job = |options| decided.job(Job::new(&files[0], NOT_OPEN, &function, &args, options));
     let Some(turns) = files[0].inner.place.link().map(|link| Arc::clone(link.short_runs())) else {
@@ -291,18 +334,20 @@ fn run_short(
     };
     // Others have their turn first if there are many.
     let sent = turns.clone().try_acquire_owned().map(|turn| (turn, device::send_paths(&job(own.options()), &files)));
-    own.steps(move |options| async move {
+    own.run(move |options| async move {
+        let cancel = options.limits.cancel.as_ref();
+        let cancelled = || SessionError::Cancelled(files[0].inner.name.clone());
         let (turn, sent) = match sent {
             Ok(sent) => sent,
             Err(_) => {
-                let turn = turns.acquire_owned().await;
+                let turn = Patience::none(cancel).answer(turns.acquire_owned()).await.ok_or_else(cancelled)?;
                 let job = decided.job(Job::new(&files[0], NOT_OPEN, &function, &args, &options));
                 (turn.expect("nobody closes it"), device::send_paths(&job, &files))
             }
         };
         let outcome = match sent {
             Ok(mut sent) => {
-                let outcome = (&mut sent.call).await;
+                let outcome = Patience::new(cancel).answer(&mut sent.call).await.ok_or_else(cancelled)?;
                 let job = decided.job(Job::new(&files[0], NOT_OPEN, &function, &args, &options));
                 device::take_paths(&job, &files, outcome)
                     .and_then(|done| group::gather(&job, &files, done, decided.decision, false))
@@ -319,7 +364,7 @@ fn run_short(
             *deadline = deadline.saturating_sub(started.elapsed());
         }
         let first = Some(First::Failed(error));
-        Cancellable::thread(move || session.run_to(&files, &function, &args, &options, None, first)).await
+        session.run_to(&files, &function, &args, &options, None, first).await
     })
 }
 
@@ -379,7 +424,7 @@ fn at_once(
             let mut options = options.clone();
             options.limits.cancel = Some(stops[at].clone());
             let mut out = turns.as_ref().map(|turns| turns.writer(at, &stops[at]));
-            let mut ran = read(&input, function, args, &options, out.as_mut().map(|out| out as _));
+            let mut ran = run_here(read(&input, function, args, &options, out.as_mut().map(|out| out as _)));
             file.close_late();
             if ran.is_err() {
                 next.store(files.len(), Ordering::Relaxed);
@@ -415,7 +460,7 @@ fn at_once(
 
 /// The results of a file before the piece on which the function failed. One call over all files had folded those
 /// already: had the fold failed, then that would be the error.
-fn before_failure(
+async fn before_failure(
     mut input: Input,
     failed: &SessionError,
     function: &SessionFunction,
@@ -425,7 +470,7 @@ fn before_failure(
     let end = failed.offset()?;
     input.part.end = (function.is_pure() && end > input.part.start).then_some(end);
     input.part.end?;
-    read(&input, function, args, options, None).ok()
+    read(&input, function, args, options, None).await.ok()
 }
 
 /// A file, as one of several that a function runs over.

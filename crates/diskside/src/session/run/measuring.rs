@@ -2,20 +2,22 @@
 
 use super::job::Job;
 use super::{RunOptions, device};
+use crate::session::error::SessionError;
+use diskside_host::drive;
+use diskside_io::request::RequestFuture;
 use diskside_sbpf::machine::{CancelToken, CancelWatch};
 use std::ops::Range;
-use std::thread::JoinHandle;
 
 /// A part that runs at the device, whose result nobody needs.
 pub(super) struct Measuring {
     cancel: CancelToken,
     /// The request's own token ends it too, until it is left alone.
     _watch: Option<CancelWatch>,
-    thread: Option<JoinHandle<()>>,
+    ended: RequestFuture<Result<(), SessionError>>,
 }
 
 impl Measuring {
-    pub(super) fn start(job: &Job<'_>, range: Range<u64>) -> Option<Self> {
+    pub(super) fn start(job: &Job<'_>, range: Range<u64>) -> Self {
         let (file, now, mounted) = (job.file.clone(), job.now, job.mounted.is_some());
         let (function, args) = (job.function.clone(), job.args.to_vec());
         let cancel = CancelToken::new();
@@ -23,34 +25,24 @@ impl Measuring {
         let outer = options.limits.cancel.replace(cancel.clone());
         let own = cancel.clone();
         let watch = outer.map(|outer| outer.when_cancelled(move || own.cancel()));
-        let work = move || {
+        // What failed is tried again when the next measurement is due.
+        let ended = drive(async move {
             let mounted = mounted.then(|| file.inner.place.mounted(&file.inner.session)).flatten().and_then(Result::ok);
-            let (function, args, options) = (&function, &args[..], &options);
-            let mut job = Job { mounted, ..Job::new(&file, now, function, args, options) };
-            let done = job.load().and_then(|()| device::finish(&job, device::start(&job, &range)?));
-            // What failed is tried again when the next measurement is due.
-            if let Ok(done) = done {
-                job.learn_probe(&done.observation, None);
-            }
-        };
-        // Without a thread nothing is measured this time.
-        let thread = std::thread::Builder::new().name("diskside".into()).spawn(work).ok()?;
-        Some(Self { cancel, _watch: watch, thread: Some(thread) })
+            let mut job = Job { mounted, ..Job::new(&file, now, &function, &args, &options) };
+            job.load().await?;
+            let done = device::finish(&job, device::start(&job, &range).await?).await?;
+            job.learn_probe(&done.observation, None);
+            Ok(())
+        });
+        Self { cancel, _watch: watch, ended }
     }
 
-    /// It ends by itself, after its request.
-    pub(super) fn leave(mut self) {
-        self.thread = None;
-    }
-}
-
-/// Nothing of a request that failed, or was cancelled, runs when it has ended.
-impl Drop for Measuring {
-    fn drop(&mut self) {
-        if let Some(thread) = self.thread.take() {
-            self.cancel.cancel();
-            // A panic there was reported already.
-            let _ = thread.join();
+    /// With its request, which ran: then it ends by itself. Of one that failed, or was cancelled, nothing runs any more.
+    pub(super) async fn end<T>(measuring: Option<Self>, ran: Result<T, SessionError>) -> Result<T, SessionError> {
+        if let (Some(Self { cancel, ended, .. }), true) = (measuring, ran.is_err()) {
+            cancel.cancel();
+            drop(ended.await);
         }
+        ran
     }
 }

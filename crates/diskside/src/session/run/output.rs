@@ -18,6 +18,7 @@ use diskside_engine::CallError;
 use diskside_host::mounted::{
     MountedError, Pool, PoolLimits, PooledFile, RETURNED_LEN_MAX, Reason, Refusal, directory_of, nameless,
 };
+use diskside_io::request::run_here;
 use diskside_io::unanswered;
 use diskside_outfile::{Destination, OutFile};
 use diskside_sbpf::image::Kind;
@@ -229,7 +230,7 @@ impl Session {
         let Some(Ok(mounted)) = file.inner.place.mounted(self) else {
             return Err(Refusal::from(Reason::UnknownDisk).into());
         };
-        let program = Some(mounted.link.program(function)?);
+        let program = Some(run_here(mounted.link.program(function))?);
         let now = Now { len_bytes: 0, version: None, keep: false };
         let decision = Decision::made(Plan::Device, Why::InPlace);
         let (mounted_at, reason) = (Some(mounted), Some(decision.reason));

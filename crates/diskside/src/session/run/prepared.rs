@@ -15,7 +15,7 @@ use crate::session::place::{Place, is_lost_program, is_stale_handle};
 use diskside_dispatch::Side;
 use diskside_host::drive;
 use diskside_host::function::{FunctionError, Prepared as PreparedCall};
-use diskside_io::request::{RequestFuture, promise, run_here};
+use diskside_io::request::run_here;
 use diskside_nvme::Status;
 use diskside_wire::function::{CALL_ARGS_LEN_MAX, Outcome};
 use std::ops::{Range, RangeBounds};
@@ -71,9 +71,9 @@ impl File {
     ) -> Result<Prepared, SessionError> {
         check_no_chunks(self, options)?;
         let (start, end) = range_of(range);
-        let file = &options.tries().file(self)?;
+        let file = &run_here(options.tries().file(self))?;
         let inner = &file.inner;
-        let now = inner.place.now(&inner.session, &inner.name)?;
+        let now = run_here(inner.place.now(&inner.session, &inner.name))?;
         let range = start..end.unwrap_or(now.len_bytes).max(start);
         if range.end > now.len_bytes {
             let (name, len) = (inner.name.clone(), now.len_bytes);
@@ -110,7 +110,7 @@ impl File {
         if is_here {
             prepared.options.place = Where::Host;
         } else {
-            prepared.at_target = Some(Mutex::new(prepared.at_target(file)?));
+            prepared.at_target = Some(Mutex::new(run_here(prepared.at_target(file))?));
         }
         Ok(Prepared { inner: Arc::new(prepared) })
     }
@@ -141,26 +141,26 @@ impl Prepared {
             return Pending::of(drive(async move { this.call_target(&args).await }));
         }
         let options = this.options.clone();
-        Pending::run(&options, move |options| {
+        Pending::run(&options, move |options| async move {
             let Input { file, part, .. } = &this.input;
-            Ok(read_copy(file, *part, &this.function, &all, options)?.result)
+            Ok(read_copy(file, *part, &this.function, &all, &options).await?.result)
         })
     }
 }
 
 impl Inner {
-    fn at_target(&self, file: &File) -> Result<AtTarget, SessionError> {
+    async fn at_target(&self, file: &File) -> Result<AtTarget, SessionError> {
         let Some(link) = file.inner.place.link() else { unreachable!("a file that is here runs here") };
-        let now = file.inner.place.now(&file.inner.session, &file.inner.name)?;
+        let now = file.inner.place.now(&file.inner.session, &file.inner.name).await?;
         let (function, args, options) = (&self.function, &self.args[..], &self.options);
-        let program = link.program(function)?;
+        let program = link.program(function).await?;
         let job = Job { program: Some(Arc::clone(&program)), ..Job::new(file, now, function, args, options) };
-        let request = read_request(&job, &self.range)?;
-        let call = link.compute()?.prepare(&request).map_err(|error| self.failed(error))?;
+        let request = read_request(&job, &self.range).await?;
+        let call = link.compute()?.prepare_soon(&request).await.map_err(|error| self.failed(error))?;
         Ok(AtTarget { call, _program: program })
     }
 
-    async fn call_target(self: Arc<Self>, args: &[u8]) -> Result<Vec<u8>, SessionError> {
+    async fn call_target(&self, args: &[u8]) -> Result<Vec<u8>, SessionError> {
         let at_target = self.known();
         let len = match self.len_last.load(Ordering::Relaxed) {
             // A function with effects must not run once more because its result was longer than the last one.
@@ -185,48 +185,46 @@ impl Inner {
         Ok(result)
     }
 
-    /// Prepares it again, and calls it: on a thread, because that takes several commands.
-    fn begin_again(self: Arc<Self>, args: &[u8]) -> RequestFuture<Result<Vec<u8>, SessionError>> {
-        let (promise, future) = promise();
-        let args = args.to_vec();
-        let again = move || {
-            if self.input.file.copied.is_some() {
-                return self.call_copy(&args);
-            }
-            let file = &self.input.file.inner;
-            if let Place::Export(remote) = &file.place {
-                remote.link.forget_programs();
-                run_here(remote.reopen()).map_err(|error| self.failed(error))?;
-            } else if let Some(link) = file.place.link() {
-                link.forget_programs();
-            }
-            self.prepare_and_call(&self.input.file, &args)
-        };
-        // Without a thread the promise is gone, and says that the request was lost.
-        drop(std::thread::Builder::new().name("diskside".into()).spawn(move || promise.complete(again())));
-        future
+    /// Prepares it again, and calls it.
+    async fn begin_again(&self, args: &[u8]) -> Result<Vec<u8>, SessionError> {
+        if self.input.file.copied.is_some() {
+            return self.call_copy(args).await;
+        }
+        let place = &self.input.file.inner.place;
+        if let Some(link) = place.link() {
+            link.forget_programs();
+        }
+        if let Place::Export(remote) = place {
+            remote.reopen().await.map_err(|error| self.failed(error))?;
+        }
+        self.prepare_and_call(&self.input.file, args).await
     }
 
     /// At one of several servers that answers now.
-    fn call_copy(&self, args: &[u8]) -> Result<Vec<u8>, SessionError> {
+    async fn call_copy(&self, args: &[u8]) -> Result<Vec<u8>, SessionError> {
         let (mut tries, mut is_anew) = (self.options.tries(), false);
         loop {
-            let file = tries.file(&self.input.file)?;
-            match self.prepare_and_call(&file, args) {
+            let file = tries.file(&self.input.file).await?;
+            let error = match self.prepare_and_call(&file, args).await {
                 Ok(result) => return Ok(result),
-                Err(error) if !is_anew && has_anew(&file, &error).unwrap_or(false) => is_anew = true,
-                Err(error) if !self.function.is_pure() => return Err(error),
-                Err(error) => tries.go_on(&[file], error)?,
+                Err(error) => error,
+            };
+            if !is_anew && has_anew(&file, &error).await.unwrap_or(false) {
+                is_anew = true;
+            } else if !self.function.is_pure() {
+                return Err(error);
+            } else {
+                tries.go_on(&[file], error)?;
             }
         }
     }
 
-    fn prepare_and_call(&self, file: &File, args: &[u8]) -> Result<Vec<u8>, SessionError> {
-        let at_target = self.at_target(file)?;
+    async fn prepare_and_call(&self, file: &File, args: &[u8]) -> Result<Vec<u8>, SessionError> {
+        let at_target = self.at_target(file).await?;
         if let Some(known) = &self.at_target {
             *known.lock().unwrap_or_else(PoisonError::into_inner) = at_target.clone();
         }
-        self.take(run_here(at_target.call.call(args, self.len_max)))
+        self.take(at_target.call.call(args, self.len_max).await)
     }
 
     fn known(&self) -> AtTarget {

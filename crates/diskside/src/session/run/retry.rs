@@ -2,6 +2,7 @@
 
 use super::resumed::Resumed;
 use super::{Ran, RunOptions, Where};
+use crate::session::alarm::Alarm;
 use crate::session::error::SessionError;
 use crate::session::file::File;
 use crate::session::function::SessionFunction;
@@ -9,10 +10,8 @@ use crate::session::place::{Place, is_lost_program, is_stale_handle};
 use diskside_engine::CallError;
 use diskside_host::function::FunctionError;
 use diskside_io::readahead::ReadError;
-use diskside_io::request::run_here;
 use diskside_nvme::Status;
 use diskside_wire::function::Outcome as DeviceOutcome;
-use std::cell::Cell;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -25,7 +24,7 @@ const PAUSES: [Duration; 3] = [Duration::from_millis(10), Duration::from_millis(
 pub(super) struct Try {
     /// The version that output was written of.
     wanted: Option<u64>,
-    used: Cell<Option<u64>>,
+    used: Option<u64>,
 }
 
 impl Try {
@@ -33,8 +32,8 @@ impl Try {
     ///
     /// # Errors
     /// What was written already is of another.
-    pub(super) fn is_over(&self, file: &File, version: Option<u64>) -> Result<(), SessionError> {
-        self.used.set(version);
+    pub(super) fn is_over(&mut self, file: &File, version: Option<u64>) -> Result<(), SessionError> {
+        self.used = version;
         if self.wanted.is_some() && self.wanted != version {
             return Err(SessionError::Changed(file.inner.name.clone()));
         }
@@ -42,60 +41,78 @@ impl Try {
     }
 }
 
-/// Sends a request, and again if it may succeed then; `file` is what it is over, or the first of several.
+/// A request, sent again if it may succeed then; `file` is what it is over, or the first of several.
 ///
 /// The same function over the same bytes has the same output. So what was written already is left out of the output of another
 /// try, which fails if it does not begin so: the files are others by then.
-pub(super) fn with_another_try(
-    file: &File,
-    function: &SessionFunction,
-    options: &RunOptions,
-    out: Option<&mut (dyn Write + Send)>,
-    mut once: impl FnMut(&RunOptions, Option<&mut (dyn Write + Send)>, &Try) -> Result<Ran, SessionError>,
-) -> Result<Ran, SessionError> {
-    options.check_cancelled(file)?;
-    let started = Instant::now();
-    let deadline = options.limits.deadline;
-    let mut out = out.map(Resumed::new);
-    let mut options = options.clone();
-    let mut this = Try::default();
-    for pause in PAUSES.into_iter().map(Some).chain([None]) {
-        let ran = once(&options, out.as_mut().map(|out| out as _), &this);
-        if out.as_ref().is_some_and(|out| out.is_of_another(ran.is_ok())) {
-            return Err(SessionError::Changed(file.inner.name.clone()));
+pub(super) struct Again<'a, 'w> {
+    file: &'a File,
+    function: &'a SessionFunction,
+    options: RunOptions,
+    out: Option<Resumed<&'w mut (dyn Write + Send)>>,
+    this: Try,
+    started: Instant,
+    deadline: Option<Duration>,
+    pauses: std::slice::Iter<'static, Duration>,
+}
+
+impl<'a, 'w> Again<'a, 'w> {
+    pub(super) fn new(
+        file: &'a File,
+        function: &'a SessionFunction,
+        options: &RunOptions,
+        out: Option<&'w mut (dyn Write + Send)>,
+    ) -> Result<Self, SessionError> {
+        options.check_cancelled(file)?;
+        let (options, out, this) = (options.clone(), out.map(Resumed::new), Try::default());
+        let (started, deadline, pauses) = (Instant::now(), options.limits.deadline, PAUSES.iter());
+        Ok(Self { file, function, options, out, this, started, deadline, pauses })
+    }
+
+    /// What the next try is given.
+    pub(super) fn parts(&mut self) -> (&RunOptions, Option<&mut (dyn Write + Send)>, &mut Try) {
+        (&self.options, self.out.as_mut().map(|out| out as _), &mut self.this)
+    }
+
+    /// What came of a try, unless another one is to follow.
+    pub(super) async fn or_another(&mut self, ran: Result<Ran, SessionError>) -> Result<Option<Ran>, SessionError> {
+        if self.out.as_ref().is_some_and(|out| out.is_of_another(ran.is_ok())) {
+            return Err(SessionError::Changed(self.file.inner.name.clone()));
         }
-        let (error, pause) = match (ran, pause) {
-            (Ok(ran), _) => return Ok(ran),
-            (Err(error), Some(pause)) => (error, pause),
-            (Err(error), None) => return Err(error),
+        let error = match ran {
+            Ok(ran) => return Ok(Some(ran)),
+            Err(error) => error,
         };
-        if out.as_ref().is_some_and(Resumed::has_written) {
-            let can_resume = function.is_pure() && !is_change(&error);
+        let Some(pause) = self.pauses.next() else { return Err(error) };
+        if self.out.as_ref().is_some_and(Resumed::has_written) {
+            let can_resume = self.function.is_pure() && !is_change(&error);
             if !can_resume {
                 return Err(error);
             }
-            this.wanted = this.used.get();
+            self.this.wanted = self.this.used;
         }
-        let Some(again) = another_try(file, function, &options, &error)? else { return Err(error) };
-        options = again;
+        match another_try(self.file, self.function, &self.options, &error).await? {
+            Some(again) => self.options = again,
+            None => return Err(error),
+        }
         if is_change(&error) {
-            std::thread::sleep(pause);
+            Alarm::after(*pause).await;
         }
-        options.check_cancelled(file)?;
-        if let Some(deadline) = deadline {
-            let left = deadline.saturating_sub(started.elapsed());
+        self.options.check_cancelled(self.file)?;
+        if let Some(deadline) = self.deadline {
+            let left = deadline.saturating_sub(self.started.elapsed());
             if left.is_zero() {
-                return Err(SessionError::Late(file.inner.name.clone()));
+                return Err(SessionError::Late(self.file.inner.name.clone()));
             }
-            options.limits.deadline = Some(left);
+            self.options.limits.deadline = Some(left);
         }
-        out.iter_mut().for_each(Resumed::rewind);
+        self.out.iter_mut().for_each(Resumed::rewind);
+        Ok(None)
     }
-    unreachable!("the last try returns")
 }
 
 /// How a request that failed so may succeed now.
-fn another_try(
+async fn another_try(
     file: &File,
     function: &SessionFunction,
     options: &RunOptions,
@@ -109,7 +126,7 @@ fn another_try(
     if is_change(error) && options.chunks.as_ref().is_some_and(|chunks| chunks.names_versions()) {
         return Ok(None);
     }
-    Ok(can_repeat(file, function, error)?.then(|| options.clone()))
+    Ok(can_repeat(file, function, error).await?.then(|| options.clone()))
 }
 
 /// Whether a device did not begin, or continue, because of what that would take.
@@ -120,11 +137,11 @@ fn is_refused(error: &SessionError) -> bool {
 
 /// Whether a request that failed so may succeed now. Gets again what the target has forgotten. A request that ran in
 /// part runs again only if it has no effects.
-fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> Result<bool, SessionError> {
+async fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> Result<bool, SessionError> {
     if is_change(error) {
         return Ok(function.is_pure());
     }
-    if has_anew(file, error)? {
+    if has_anew(file, error).await? {
         let may_have_run = matches!(error, SessionError::Call(_));
         return Ok(function.is_pure() || !may_have_run);
     }
@@ -139,14 +156,14 @@ fn can_repeat(file: &File, function: &SessionFunction, error: &SessionError) -> 
 }
 
 /// Gets again what the target has forgotten, if it was that: then nothing of the request was carried out.
-pub(super) fn has_anew(file: &File, error: &SessionError) -> Result<bool, SessionError> {
+pub(super) async fn has_anew(file: &File, error: &SessionError) -> Result<bool, SessionError> {
     let (Some(failure), Some(link)) = (error.told_by_target(), file.inner.place.link_known()) else { return Ok(false) };
     if is_lost_program(failure) {
         link.forget_programs();
         return Ok(true);
     }
     if let (true, Place::Export(remote)) = (is_stale_handle(failure), &file.inner.place) {
-        run_here(remote.reopen()).map_err(|error| SessionError::device(&file.inner.name, error))?;
+        remote.reopen().await.map_err(|error| SessionError::device(&file.inner.name, error))?;
         return Ok(true);
     }
     Ok(false)

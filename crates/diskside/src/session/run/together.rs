@@ -8,42 +8,40 @@ use crate::session::error::SessionError;
 use crate::session::segments::Segment;
 use diskside_dispatch::{Decision, Observation, Plan, Side};
 use diskside_engine::PutTogether;
+use diskside_host::own_thread;
+use diskside_io::request::run_here;
 use std::io::Write;
 use std::ops::Range;
 use std::time::Duration;
 
 impl Job<'_> {
     /// The device's parts go out first; the host's run here meanwhile.
-    pub(super) fn run_together(
+    pub(super) async fn run_together(
         &self,
         segments: Vec<Segment>,
         probe: Option<(Range<u64>, Side)>,
         plan: Plan,
     ) -> Result<Vec<Done>, SessionError> {
-        let at_device = |range: &Range<u64>| device::start(self, range);
         let runs_on = |side: Side| segments.iter().any(|segment| segment.side == side);
         let [here, there] = Side::ALL.map(|side| if runs_on(side) { self.enter(side) } else { None });
         let mut calls = Vec::new();
         for segment in &segments {
-            let call = segment.side == Side::Device;
-            calls.push(if call { Some(at_device(&segment.range)?) } else { None });
+            calls.push(match segment.side {
+                Side::Device => Some(device::start(self, &segment.range).await?),
+                Side::Host => None,
+            });
         }
-        let measuring = self.measure_device(probe.as_ref());
-        let extra = match (&probe, plan) {
-            (None, Plan::Both) => segments.first().map(|all| at_device(&all.range)).transpose()?,
+        let extra = match (&probe, plan, segments.first()) {
+            (None, Plan::Both, Some(all)) => Some(device::start(self, &all.range).await?),
             _ => None,
         };
-        let mut done: Vec<Option<Done>> = segments.iter().map(|_| None).collect();
-        for (slot, segment) in done.iter_mut().zip(&segments).filter(|(_, segment)| segment.side == Side::Host) {
-            *slot = Some(host::run(self, &segment.range, None)?);
+        // What computes here follows at once.
+        if runs_on(Side::Host) || probe.is_some() {
+            own_thread().await;
         }
-        self.measure_host(probe.as_ref());
-        for (slot, call) in done.iter_mut().zip(calls) {
-            if let Some(call) = call {
-                *slot = Some(device::finish(self, call)?);
-            }
-        }
-        let done: Vec<Done> = done.into_iter().flatten().collect();
+        let measuring = self.measure_device(probe.as_ref());
+        let ran = self.finish_together(&segments, calls, probe.as_ref()).await;
+        let done = Measuring::end(measuring, ran).await?;
         done.iter().for_each(|done| self.advance(done));
         let (on_host, at_device): (Vec<_>, Vec<_>) =
             done.iter().map(|done| done.observation).partition(|part| part.side == Side::Host);
@@ -52,20 +50,38 @@ impl Job<'_> {
         if let Some(together) = Observation::together(&at_device) {
             self.learn(&together, there.as_ref());
         }
-        if let Some(Ok(probe)) = extra.map(|call| device::finish(self, call)) {
+        if let Some(call) = extra
+            && let Ok(probe) = device::finish(self, call).await
+        {
             self.learn_probe(&probe.observation, None);
         }
-        // Nobody waits for its end.
-        if let Some(measuring) = measuring {
-            measuring.leave();
-        }
         Ok(done)
+    }
+
+    /// Runs the host's parts and waits for the device's, which are under way.
+    async fn finish_together(
+        &self,
+        segments: &[Segment],
+        calls: Vec<Option<device::Started>>,
+        probe: Option<&(Range<u64>, Side)>,
+    ) -> Result<Vec<Done>, SessionError> {
+        let mut done: Vec<Option<Done>> = segments.iter().map(|_| None).collect();
+        for (slot, segment) in done.iter_mut().zip(segments).filter(|(_, segment)| segment.side == Side::Host) {
+            *slot = Some(host::run(self, &segment.range, None)?);
+        }
+        self.measure_host(probe);
+        for (slot, call) in done.iter_mut().zip(calls) {
+            if let Some(call) = call {
+                *slot = Some(device::finish(self, call).await?);
+            }
+        }
+        Ok(done.into_iter().flatten().collect())
     }
 
     /// Runs a part at the device meanwhile, if that is what is to be measured.
     fn measure_device(&self, probe: Option<&(Range<u64>, Side)>) -> Option<Measuring> {
         let (range, _) = probe.filter(|(_, side)| *side == Side::Device)?;
-        Measuring::start(self, range.clone())
+        Some(Measuring::start(self, range.clone()))
     }
 
     /// Runs a part here, if that is what is to be measured. The request does not depend on it.
@@ -86,8 +102,7 @@ impl Job<'_> {
         out: &mut (dyn Write + Send),
     ) -> Result<Vec<Done>, SessionError> {
         let measuring = self.measure_device(probe);
-        let mut all = Vec::new();
-        for segment in segments {
+        let run = |segment: &Segment| {
             let present = self.enter(segment.side);
             let done = match segment.side {
                 Side::Host => host::run(self, &segment.range, Some(&mut *out))?,
@@ -95,10 +110,10 @@ impl Job<'_> {
             };
             self.learn(&done.observation, present.as_ref());
             self.advance(&done);
-            all.push(done);
-        }
+            Ok(done)
+        };
+        let all = run_here(Measuring::end(measuring, segments.iter().map(run).collect()))?;
         self.measure_host(probe);
-        measuring.into_iter().for_each(Measuring::leave);
         Ok(all)
     }
 

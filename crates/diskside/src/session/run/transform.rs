@@ -14,6 +14,7 @@ use crate::session::link::Link;
 use crate::session::place::{Now, Place};
 use crate::session::writer::FileWriter;
 use diskside_dispatch::{Decision, Plan, Reason};
+use diskside_io::request::run_here;
 use diskside_sbpf::image::Kind;
 use std::path::Path;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ impl Session {
         check_chunks(files, options)?;
         let mut writer = FileWriter::create(self, url)?;
         // One of several servers that vanishes later is found out by the run.
-        let files = &options.tries().files(files)?[..];
+        let files = &run_here(options.tries().files(files))?[..];
         let options = &RunOptions { durable: true, ..options.clone() };
         let link = self.link(&url.target())?;
         // Of files that are named by their paths the target finds out.
@@ -57,7 +58,7 @@ impl Session {
             && files.iter().all(|file| is_at(file, &link));
         let ran = match files {
             // The host can run what the target does not.
-            _ if in_place && (options.place == Where::Device || link.program(function).is_ok()) => {
+            _ if in_place && (options.place == Where::Device || run_here(link.program(function)).is_ok()) => {
                 transform(files, compressed, writer.file(), function, args, options)?
             }
             [only]
@@ -86,7 +87,7 @@ fn transform(
     options: &RunOptions,
 ) -> Result<Ran, SessionError> {
     let Some(link) = output.inner.place.link() else { unreachable!("the output is a file of an export") };
-    let program = Some(link.program(function)?);
+    let program = Some(run_here(link.program(function))?);
     let now = Now { len_bytes: 0, version: None, keep: false };
     let decision = Decision::made(Plan::Device, Reason::InPlace);
     let reason = Some(decision.reason);

@@ -10,6 +10,7 @@ use super::job::{Done, Job};
 use super::{Ran, RunOptions, device, has_anew, host, mounted};
 use diskside_dispatch::{Direction, Request, Side};
 use diskside_engine::split::Split;
+use diskside_host::own_thread;
 use diskside_io::buffer::Buffer;
 use diskside_io::request::{AsyncIo as _, Request as IoRequest, block_on};
 use std::os::unix::fs::FileExt as _;
@@ -17,7 +18,7 @@ use std::path::Path;
 use std::time::Instant;
 
 /// Runs a function over bytes and writes its output to a file.
-pub(in super::super) fn write(
+pub(in super::super) async fn write(
     file: &File,
     offset: u64,
     input: &Buffer,
@@ -28,17 +29,17 @@ pub(in super::super) fn write(
     let started = Instant::now();
     check_no_chunks(file, options)?;
     options.check_cancelled(file)?;
-    let ran = match write_once(file, offset, input, function, args, options) {
-        Err(error) if has_anew(file, &error)? => {
-            options.check_cancelled(file)?;
-            write_once(file, offset, input, function, args, options)
-        }
-        ran => ran,
-    };
+    let mut ran = write_once(file, offset, input, function, args, options).await;
+    if let Err(error) = &ran
+        && has_anew(file, error).await?
+    {
+        options.check_cancelled(file)?;
+        ran = write_once(file, offset, input, function, args, options).await;
+    }
     ran.map(|ran| Ran { total: started.elapsed(), ..ran })
 }
 
-fn write_once(
+async fn write_once(
     file: &File,
     offset: u64,
     input: &Buffer,
@@ -47,6 +48,9 @@ fn write_once(
     options: &RunOptions,
 ) -> Result<Ran, SessionError> {
     let now = Now { len_bytes: input.len() as u64, version: None, keep: false };
+    if let Place::Local { .. } = &file.inner.place {
+        own_thread().await;
+    }
     let (mounted, refused) = mounted(file, function, options)?;
     let mut job = Job { mounted, ..Job::new(file, now, function, args, options) };
     let decision = if let (Place::Local { .. }, None) = (&file.inner.place, mounted) {
@@ -62,7 +66,7 @@ fn write_once(
             hints: None,
             told: options.place.told(),
         };
-        Some(job.decide(&request)?)
+        Some(job.decide(&request).await?)
     };
     let probe = decision.and_then(|decision| decision.probe);
     let side = match (decision, probe) {
@@ -70,7 +74,11 @@ fn write_once(
         (_, Some(probe)) if probe.instead => probe.side,
         (Some(decision), _) => decision.plan.side().unwrap_or(Side::Device),
     };
-    if let Some(probe) = probe.filter(|probe| !probe.instead) {
+    let rehearsed = probe.filter(|probe| !probe.instead);
+    if rehearsed.is_some() || side == Side::Host || mounted.is_some() {
+        own_thread().await;
+    }
+    if let Some(probe) = rehearsed {
         job.rehearse(input, probe.len_bytes);
     }
     let mut done = match (side, mounted) {
@@ -78,9 +86,10 @@ fn write_once(
         (Side::Device, Some(mounted)) => device::write_mounted(&job, mounted, offset, input)?,
         (Side::Device, None) => {
             if let (Place::Export(remote), false) = (&file.inner.place, options.durable) {
-                remote.file().map_err(|error| SessionError::device(&file.inner.name, error))?.note_unsynced();
+                let open = remote.file_soon().await;
+                open.map_err(|error| SessionError::device(&file.inner.name, error))?.note_unsynced();
             }
-            device::write(&job, offset, input)?
+            device::write(&job, offset, input).await?
         }
     };
     done.refused = done.refused.or(refused);

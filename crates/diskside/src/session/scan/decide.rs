@@ -11,6 +11,7 @@ use super::super::{Session, error::SessionError};
 use super::share::Cut;
 use super::{Counted, Done, Scan, ScanPlace, counting, is_missing, is_refused, why_missing, why_refused};
 use diskside_dispatch::{Conditions, Observation, PairId, Request, Side};
+use diskside_io::request::run_here;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{Compression, Format, Part, Plan, Report};
 use std::collections::{HashMap, HashSet};
@@ -249,7 +250,7 @@ impl Scan<'_> {
             device_waiting: link.waiting(),
             device_running: link.at_once(Side::Device),
             host_running: link.at_once(Side::Host),
-            device_turn_s: link.turn_s(),
+            device_turn_s: run_here(link.turn_s()),
             turn_len_bytes: needed_bytes * TURN_ROWS / rows.max(TURN_ROWS),
             ..Conditions::default()
         };

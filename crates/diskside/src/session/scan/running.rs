@@ -9,6 +9,7 @@ use super::{Counted, FileCounts, ScanOptions, Scanned, scan_error, version};
 use crate::location::Location;
 use diskside_dispatch::Side;
 use diskside_engine::CallError;
+use diskside_io::request::run_here;
 use diskside_sbpf::machine::CancelToken;
 use diskside_scan::{Answer, Compression, Event, Plan, Report, ScanError, Scanning};
 use std::collections::HashMap;
@@ -301,7 +302,7 @@ impl File {
                 Ok(Some([len, a, b, c, d, found.dev(), found.ino()]))
             }
             Place::Export(_) => {
-                let now = inner.place.now(&inner.session, &inner.name)?;
+                let now = run_here(inner.place.now(&inner.session, &inner.name))?;
                 Ok(now.version.map(|version| [now.len_bytes, version, 0, 0, 0, 0, 0]))
             }
             Place::Volume { .. } => Ok(None),
