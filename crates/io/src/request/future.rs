@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
@@ -79,18 +79,18 @@ pub fn block_on<T>(request: RequestFuture<T>) -> T {
     request.take()
 }
 
-/// Runs any future to its end on the calling thread, which sleeps while there is nothing to do.
+/// Runs any future to its end on the calling thread, which sleeps while there is nothing to do, but not at once.
 pub fn run_here<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let unpark = Arc::new(Unpark::new());
+    let waker = Waker::from(Arc::clone(&unpark));
     let mut context = Context::from_waker(&waker);
     loop {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
         debug_assert!(!passing::is_passing(), "{NO_SLEEP}");
-        // A wake-up since it was polled ends this at once.
-        std::thread::park();
+        unpark.wait();
     }
 }
 
@@ -111,7 +111,7 @@ pub fn block_on_any<T>(requests: &[RequestFuture<T>]) -> usize {
         std::hint::spin_loop();
     }
     debug_assert!(!passing::is_passing(), "{NO_SLEEP}");
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let waker = Waker::from(Arc::new(Unpark::new()));
     for (index, request) in requests.iter().enumerate() {
         if request.shared.register(&waker) {
             return index;
@@ -232,15 +232,36 @@ impl<T> Shared<T> {
     }
 }
 
-struct Unpark(Thread);
+struct Unpark {
+    thread: Thread,
+    /// Since the last [`wait`](Self::wait).
+    is_woken: AtomicBool,
+}
+
+impl Unpark {
+    /// The calling thread.
+    fn new() -> Self {
+        Self { thread: std::thread::current(), is_woken: AtomicBool::new(false) }
+    }
+
+    /// Until it is woken, if it was not since the last time.
+    fn wait(&self) {
+        let started = Instant::now();
+        while !self.is_woken.swap(false, Ordering::Acquire) {
+            // Others may unpark this thread as well.
+            if started.elapsed() < SPIN { std::hint::spin_loop() } else { std::thread::park() }
+        }
+    }
+}
 
 impl Wake for Unpark {
     fn wake(self: Arc<Self>) {
-        self.0.unpark();
+        self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.0.unpark();
+        self.is_woken.store(true, Ordering::Release);
+        self.thread.unpark();
     }
 }
 
@@ -308,7 +329,7 @@ mod tests {
     #[test]
     fn an_executor_is_woken_by_the_waker_of_its_last_poll() {
         let (promise, mut future) = promise();
-        let here = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let here = Waker::from(Arc::new(Unpark::new()));
         assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
         assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&here)).is_pending());
         std::thread::spawn(move || promise.complete(success(1)));
