@@ -187,6 +187,27 @@ fn a_host_that_does_not_read_holds_up_nobody() {
     }
 }
 
+/// Reads that waited for the memory of their connection held the part that all reads of a file may have: a host that asked for 120 MiB and
+/// took no answers kept everybody else from reading the volume, for over a minute.
+#[test]
+fn a_host_that_takes_no_answers_keeps_nobody_from_reading_the_same_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let image = directory.path().join("image");
+    std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
+    let running = start(builder().volume(VolumeSpec::new("data", &image).writable()).limits(|limits| {
+        limits.memory = Size::from_mib(64);
+        limits.connection_memory = Size::from_mib(8);
+    }));
+    let stuck = Controller::connect(&running);
+    let mut queue = stuck.io_queue(1, 64);
+    post_without_reading(&mut queue, 60, 256);
+    eventually("reads wait for memory", || running.handle().stats().reactors[0].memory_waits > 0);
+    let began = Instant::now();
+    check_others(&running);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    (1..=60).for_each(|cid| drop(queue.wait(cid).unwrap().ok()));
+}
+
 #[test]
 fn memory_stays_in_its_bound_and_commands_wait() {
     let running = start(builder().volume(VolumeSpec::new("data", "mem:8MiB").writable()).limits(|limits| {

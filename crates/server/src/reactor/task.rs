@@ -408,7 +408,7 @@ impl Task {
             return Next::Block;
         }
         if !self.charged(bench, len) {
-            return Next::Memory;
+            return self.wait_for_memory();
         }
         let volume = Rc::clone(&self.volume);
         let range = offset..offset + len as u64;
@@ -459,7 +459,7 @@ impl Task {
             return Next::Block;
         }
         if !self.has_buffer(bench, len) {
-            return Next::Memory;
+            return self.wait_for_memory();
         }
         if !self.hold(&volume, offset..offset + len as u64, Mode::Shared) {
             return Next::Block;

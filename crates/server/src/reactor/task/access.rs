@@ -133,6 +133,12 @@ impl Task {
         true
     }
 
+    /// It asks for its part again when its host has memory for it. Others have it meanwhile: a host that takes no answers waits for long.
+    pub(super) fn wait_for_memory(&mut self) -> Next {
+        self.at_medium = None;
+        Next::Memory
+    }
+
     /// Charges the task for `len` bytes, once.
     pub(super) fn charged(&mut self, bench: &mut Bench<'_>, len: usize) -> bool {
         if self.charge.is_none() {
