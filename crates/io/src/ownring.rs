@@ -168,17 +168,19 @@ pub async fn sleep(time: Duration) {
     .await;
 }
 
-/// Waits until the access has ended that was begun, of a disk that may be watched, and gives what keeps others away from its bytes.
+/// Waits until the access has ended that was begun, and gives what keeps others away from its bytes. `asks` says when its disk is asked, if
+/// that is watched: not before the time that a slowed medium takes for it.
 ///
 /// # Panics
 /// If somebody else had the bytes: that is for the caller to try again.
-pub async fn ended(begun: Begun, by_worker: bool, asked: Option<Asked>) -> (Moved, Hold) {
+pub async fn ended(begun: Begun, by_worker: bool, asks: impl FnOnce() -> Option<Asked>) -> (Moved, Hold) {
     match begun {
         Begun::Ring { op, after, hold, .. } => {
             sleep(after).await;
-            (moved_of(asked, op, by_worker).await, hold)
+            (moved_of(asks(), op, by_worker).await, hold)
         }
         Begun::Elsewhere { future, buffer, hold } => {
+            let _asked = asks();
             let outcome = future.await;
             let result = outcome.status.to_result().map(|()| outcome.transferred_bytes);
             let result = result.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO));

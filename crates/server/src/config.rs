@@ -42,7 +42,7 @@ use std::path::PathBuf;
 use nqn::default_nqn;
 use serde::Serialize;
 
-pub use address::parse_address;
+pub use address::{parse_address, parse_metrics_address};
 pub use diskside_compute::{ComputeConfig, ComputeSettings};
 pub use diskside_export::{ExportSpec, FileAccess};
 pub use diskside_nvme::controller::PathState;

@@ -194,10 +194,11 @@ fn a_host_that_takes_no_answers_keeps_nobody_from_reading_the_same_file() {
     let directory = tempfile::tempdir().unwrap();
     let image = directory.path().join("image");
     std::fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-    let running = start(builder().volume(VolumeSpec::new("data", &image).writable()).limits(|limits| {
-        limits.memory = Size::from_mib(64);
-        limits.connection_memory = Size::from_mib(8);
-    }));
+    let running =
+        start(builder().volume(VolumeSpec::new("data", image.to_str().unwrap()).writable()).limits(|limits| {
+            limits.memory = Size::from_mib(64);
+            limits.connection_memory = Size::from_mib(8);
+        }));
     let stuck = Controller::connect(&running);
     let mut queue = stuck.io_queue(1, 64);
     post_without_reading(&mut queue, 60, 256);

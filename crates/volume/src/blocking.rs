@@ -160,9 +160,8 @@ async fn fill_blocks(volume: &Volume, offset: u64, into: Part) -> Result<Buffer,
     let mut at = range.start;
     while at < range.end {
         let rest = Part { buffer, range: at..range.end };
-        let asked = volume.ask(Instant::now());
         let begun = begin_read(volume, offset + (at - range.start) as u64, rest, None);
-        let (moved, _) = ownring::ended(begun, by_worker, asked).await;
+        let (moved, _) = ownring::ended(begun, by_worker, || volume.ask(Instant::now())).await;
         buffer = moved.buffer;
         // A file that is shorter than it was when the volume was opened ends inside a block.
         match moved.result.map(|moved| moved as usize / block * block) {
@@ -196,9 +195,8 @@ fn write_held_blocks(volume: &Volume, offset: u64, blocks: Part) -> Result<Buffe
         let mut at = range.start;
         while at < range.end {
             let rest = Part { buffer, range: at..range.end };
-            let asked = volume.ask(Instant::now());
             let begun = begin_write(volume, offset + (at - range.start) as u64, rest, None);
-            let (moved, _) = ownring::ended(begun, volume.medium.is_remote(), asked).await;
+            let (moved, _) = ownring::ended(begun, volume.medium.is_remote(), || volume.ask(Instant::now())).await;
             buffer = moved.buffer;
             match moved.result {
                 Ok(0) => return Err(Errno::IO),
@@ -261,9 +259,9 @@ pub fn flush(volume: &Volume) -> Result<(), Errno> {
     if volume.has_failed() {
         return Err(Errno::IO);
     }
-    let _asked = volume.ask(Instant::now());
     let step = volume.medium.start(&Access::Flush);
     wait(step.delay);
+    let _asked = volume.ask(Instant::now());
     let flushed = match step.action {
         Action::Done(_) => Ok(()),
         Action::Ring(Op::Sync { file, .. }) => rustix::fs::fdatasync(&file),

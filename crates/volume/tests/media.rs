@@ -7,11 +7,14 @@ use std::time::Duration;
 use diskside_io::Errno;
 use diskside_io::buffer::{Buffer, Part};
 use diskside_io::bytefile::{ByteFile as _, Direction};
+use diskside_io::ownring;
 use diskside_io::readahead::ReadAt as _;
 use diskside_io::ring::{Op, Payload, Ring, RingConfig};
 use diskside_sys::lock::{Lock, try_lock};
 use diskside_volume::blocking::{VolumeReader, flush, write_at, write_blocks};
-use diskside_volume::media::{FaultPlan, FaultyMedium, FileMedium, LossyMedium, MemoryMedium, OpenOptions};
+use diskside_volume::media::{
+    FaultPlan, FaultyMedium, FileMedium, LossyMedium, MemoryMedium, OpenOptions, SlowedMedium,
+};
 use diskside_volume::medium::{Access, Action, Medium};
 use diskside_volume::{Volume, VolumeFile};
 use rustix::fs::{FlockOperation, flock};
@@ -137,6 +140,29 @@ fn check_medium(medium: &dyn Medium) {
     expected[12288 + 512..12288 + 1024].fill(0);
     assert_eq!(driver.read(medium, 4096, data.len()).unwrap(), expected);
     assert_eq!(driver.read(medium, MIB - 512, 512).unwrap(), data[..512]);
+}
+
+/// A volume that is slow because it was told to be was reported as a disk that hangs.
+#[test]
+fn the_time_that_a_slowed_medium_takes_is_not_its_disks() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = FileMedium::open(&dir.path().join("data.img"), &options(Some(MIB))).unwrap();
+    let media: [Arc<dyn Medium>; 2] = [Arc::new(MemoryMedium::new(MIB, false).unwrap()), Arc::new(file)];
+    for medium in media {
+        let slowed = SlowedMedium::new(medium, Duration::ZERO, Some(MIB));
+        let volume = Arc::new(Volume::new("slow", 1, [1; 16], 512, Arc::new(slowed)));
+        let reader = VolumeReader { volume: Arc::clone(&volume) };
+        let reading = std::thread::spawn(move || {
+            ownring::run(reader.read(0, Part::whole(Buffer::zeroed(512 << 10)))).unwrap();
+        });
+        let mut longest_ms = 0;
+        while !reading.is_finished() {
+            longest_ms = longest_ms.max(volume.health.stats().oldest_ms);
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        reading.join().unwrap();
+        assert!(longest_ms < 300, "{longest_ms} ms of the half second that it takes");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use crate::output::{self, say};
 use clap::Args;
 use diskside::ExportUrl;
 use diskside::session::Session;
-use diskside::target::config::parse_address;
+use diskside::target::config::parse_metrics_address;
 use diskside_observe::seen::Seen;
 use diskside_observe::{Observer, Watched, metrics};
 use std::io::Write;
@@ -29,7 +29,7 @@ pub(crate) struct Metrics {
     #[arg(value_name = "diskside://HOST[:PORT]", value_parser = parse_export)]
     url: ExportUrl,
     /// Answer scrapes at this address until a signal ends it
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_metrics_address)]
     listen: Option<SocketAddr>,
     #[command(flatten)]
     connect: Connect,

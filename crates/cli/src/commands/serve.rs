@@ -6,7 +6,7 @@ use crate::error::Failure;
 use crate::output::{self, say};
 use crate::traces::{Exporter, Exporting};
 use clap::Args;
-use diskside::target::config::parse_address;
+use diskside::target::config::parse_metrics_address;
 use diskside::target::config::{
     ComputeSettings, ConfigError, ExportSpec, HostSpec, ListenSpec, Requirement, SecuritySettings, ServeConfig,
     Settings, VolumeSpec,
@@ -79,8 +79,8 @@ pub(crate) struct Serve {
     /// TCP congestion control of connections, such as reno
     #[arg(long, value_name = "NAME")]
     congestion_control: Option<String>,
-    /// Tell at this address what the server does: a page for browsers at /, numbers for Prometheus at /metrics [default: nowhere]
-    #[arg(long, value_name = "HOST:PORT", value_parser = parse_address)]
+    /// Tell at this address what the server does: a page for browsers at /, numbers for Prometheus at /metrics; without a port it is 9464 [default: nowhere]
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = parse_metrics_address)]
     metrics: Option<SocketAddr>,
     /// Read settings from a TOML file; flags go before it
     #[arg(long, value_name = "FILE")]

@@ -9,6 +9,18 @@ use super::PORT;
 /// An address and port, or a name and port; without a port it is 4420. A name with several addresses means the first of
 /// them, with a preference for IPv4, which a machine without IPv6 has, too.
 pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
+    parse(text, PORT)
+}
+
+/// The same for the page and the numbers of a server; without a port it is 9464.
+pub fn parse_metrics_address(text: &str) -> Result<SocketAddr, String> {
+    parse(text, METRICS_PORT)
+}
+
+/// That of Prometheus' exporters which have none of their own.
+const METRICS_PORT: u16 = 9464;
+
+fn parse(text: &str, default_port: u16) -> Result<SocketAddr, String> {
     if let Ok(address) = text.parse() {
         return Ok(address);
     }
@@ -17,11 +29,13 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
             let port = port.parse().map_err(|_| format!("`{port}` is not a port: a number from 0 to 65535"))?;
             (host, port)
         }
-        _ => (text, PORT),
+        _ => (text, default_port),
     };
     let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     if bare.contains(':') && (bare == host || bare.parse::<Ipv6Addr>().is_err()) {
-        return Err(format!("`{text}` is not an address: an IPv6 address stands in brackets, as in [::1]:{PORT}"));
+        return Err(format!(
+            "`{text}` is not an address: an IPv6 address stands in brackets, as in [::1]:{default_port}"
+        ));
     }
     if bare.is_empty() {
         return Err(format!("`{text}` has no host; write 0.0.0.0:{port} for every address of this machine"));
@@ -37,9 +51,9 @@ pub(super) fn parse_list<'de, D: Deserializer<'de>>(list: D) -> Result<Option<Ve
     list.iter().map(|text| parse_address(text)).collect::<Result<_, _>>().map(Some).map_err(serde::de::Error::custom)
 }
 
-pub(super) fn parse_one<'de, D: Deserializer<'de>>(text: D) -> Result<Option<SocketAddr>, D::Error> {
+pub(super) fn parse_metrics<'de, D: Deserializer<'de>>(text: D) -> Result<Option<SocketAddr>, D::Error> {
     let text = String::deserialize(text)?;
-    parse_address(&text).map(Some).map_err(serde::de::Error::custom)
+    parse_metrics_address(&text).map(Some).map_err(serde::de::Error::custom)
 }
 
 #[cfg(test)]
@@ -58,6 +72,14 @@ mod tests {
         ] {
             assert_eq!(parse_address(text).map(|address| address.to_string()), Ok(expected.to_owned()), "{text}");
         }
+    }
+
+    /// Without a port a server's page had that of NVMe/TCP, where its own listener is.
+    #[test]
+    fn a_page_has_a_port_of_its_own() {
+        assert_eq!(parse_metrics_address("127.0.0.1"), Ok(([127, 0, 0, 1], 9464).into()));
+        assert_eq!(parse_metrics_address("127.0.0.1:80"), Ok(([127, 0, 0, 1], 80).into()));
+        assert!(parse_metrics_address("::1").is_err_and(|told| told.ends_with("as in [::1]:9464")));
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub struct Settings {
     /// TCP congestion control of accepted connections, such as `reno`, `cubic` or `bbr`.
     pub congestion_control: Option<String>,
     /// The address at which the server tells what it does: a page for browsers, and numbers for Prometheus. Absent: nowhere.
-    #[serde(default, deserialize_with = "address::parse_one")]
+    #[serde(default, deserialize_with = "address::parse_metrics")]
     pub metrics: Option<SocketAddr>,
     /// Directories in which there may be exports and volumes later, when the configuration is read again.
     pub reach: Option<Vec<PathBuf>>,
