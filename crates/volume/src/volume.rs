@@ -99,8 +99,8 @@ impl Volume {
         let Shortened { path, len_bytes } = self.shortened(errno)?;
         let (path, len) = (path.display(), self.medium.properties().len_bytes);
         Some(format!(
-            "{path} has {len_bytes} bytes, fewer than the volume, which has {len}: it was shortened; make it as long again (truncate -s {len} \
-             {path}), and check its content, for what was cut off reads as zeroes"
+            "{path} has {len_bytes} bytes, fewer than the volume, which has {len}: it was shortened; stop the server, make it as long again \
+             (truncate -s {len} {path}), and check its content, for what was cut off reads as zeroes"
         ))
     }
 
@@ -176,7 +176,8 @@ impl Volume {
         if let Some(why) = self.why(Errno::IO)
             && !self.failed.swap(true, Ordering::Relaxed)
         {
-            tracing::error!(volume = self.name, "{why}; no more writes until the volume is opened again");
+            let ends = if self.read_only { "" } else { "; no more writes until the volume is opened again" };
+            tracing::error!(volume = self.name, "{why}{ends}");
         }
     }
 

@@ -310,7 +310,9 @@ fn log_failure(core: &Core, task: &Task, errno: Errno) {
     let (volume, kind) = (&task.volume.volume.name, task.kind);
     let cause = format!("{kind:?} {errno}");
     if let Some(left_out) = core.shared.notices.admit_once(&format!("volume {volume}:"), Some(&cause), core.now) {
-        let (len_bytes, why) = (task.len_bytes, task.volume.volume.why(errno));
+        let has_failed = kind != Kind::Read && task.volume.volume.has_failed();
+        let stays = || has_failed.then(|| "it takes no more writes until the server opens it again".to_owned());
+        let (len_bytes, why) = (task.len_bytes, task.volume.volume.why(errno).or_else(stays));
         tracing::warn!(%volume, command = ?kind, len_bytes, error = %errno, why, left_out, "the volume's medium failed a command");
     }
 }
