@@ -164,6 +164,12 @@ fn engine(
         }
     });
     let mut outcome = ran?;
+    let folds = job.options.fold && job.function.combine().is_some() && !job.frames;
+    if of_stream && folds && outcome.stats.chunks == 0 {
+        // As of a file, [of which](super::read) no record begins in the range.
+        call.sources = vec![Source::Bytes { name: job.name().to_owned(), bytes: Arc::new([]) }];
+        outcome = session.on_host(call.threads, || session.engine().run(&call, &mut sink))?;
+    }
     if job.frames {
         outcome.result = frames;
     }
