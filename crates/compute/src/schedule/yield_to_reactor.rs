@@ -149,6 +149,20 @@ mod tests {
         }
     }
 
+    /// One whose mailbox says that it waits, at any time.
+    #[derive(Debug, Default)]
+    struct Waits(AtomicU32);
+
+    impl Reactors for Waits {
+        fn deliver(&self, _name: crate::reactors::Name, _answer: crate::call::answer::Answer) {}
+
+        fn give_way(&self, at_most: Duration) -> bool {
+            assert_eq!(at_most, GIVE_WAY);
+            self.0.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+    }
+
     /// Half of it is in memory. It notes for each piece how many threads had a permit then.
     #[derive(Debug)]
     struct HalfKept {
@@ -185,6 +199,33 @@ mod tests {
         fn has_memory(&self) -> bool {
             true
         }
+    }
+
+    /// Nothing failed when engines computed on while a reactor waited for their processor: commands of some microseconds then wait for
+    /// the kernel's time slices.
+    #[test]
+    fn a_function_pauses_for_a_reactor_that_waits_and_looks_no_more_often_than_it_may() {
+        let reactor = Arc::new(Waits::default());
+        let way = Arc::new(Way::new(Arc::clone(&reactor) as Arc<dyn Reactors>));
+        let now = Instant::now();
+        LOOKED.set(Some(now));
+        assert!(!way.give(now + LOOK / 2), "it looked just now");
+        assert_eq!(reactor.0.load(Ordering::Relaxed), 0);
+        assert!(way.give(now + LOOK), "the reactor waits");
+        assert_eq!(reactor.0.load(Ordering::Relaxed), 1);
+
+        let gate = Arc::new(Gate::new(1));
+        let until = Instant::now() + Duration::from_secs(3600);
+        let turn = Turn { host: 1, cpu_share: 100, class: Class::Normal, cancel: CancelToken::new(), until };
+        let compilers = Arc::new(Compilers::new(&gate, &Pool::of_three()));
+        let waited = Arc::default();
+        let turns = HostTurns::of((&gate, &compilers), &way, turn, &waited);
+        turns.take(&mut || {
+            LOOKED.set(None);
+            turns.pause();
+        });
+        assert_eq!(reactor.0.load(Ordering::Relaxed), 2, "a pause in the middle of a chunk is the reactor's");
+        assert!(waited.within() > Duration::ZERO, "the wait is none of the function's time");
     }
 
     /// A host whose sixteen calls were copied from the page cache had sixteen threads more than its turns, and a call of another host,
