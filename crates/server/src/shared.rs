@@ -339,6 +339,25 @@ mod tests {
     use super::*;
     use crate::link::{LoopRead, loop_pair};
 
+    /// Nothing failed when mailboxes kept to themselves that a reactor waits for the caller's processor.
+    #[test]
+    fn engines_give_way_to_any_reactor_that_waits_for_their_processor() {
+        const MOMENT: Duration = Duration::from_millis(1);
+        // The test's thread alone stays here: rings begin awake, where they are made.
+        let mut here = rustix::thread::CpuSet::new();
+        here.set(rustix::thread::sched_getcpu());
+        rustix::thread::sched_setaffinity(None, &here).unwrap();
+        let mailboxes = Mailboxes::default();
+        assert!(!mailboxes.give_way(MOMENT), "no reactor runs yet");
+        let mut rings: Vec<_> = (0..2).map(|_| Ring::new(&RingConfig::default()).unwrap()).collect();
+        assert!(mailboxes.set(rings.iter_mut().map(|ring| Arc::new(Mailbox::new(ring).unwrap())).collect()));
+        assert!(mailboxes.give_way(MOMENT), "both wait");
+        rings.remove(0);
+        assert!(mailboxes.give_way(MOMENT), "the second waits");
+        rings.clear();
+        assert!(!mailboxes.give_way(MOMENT), "they have ended");
+    }
+
     #[test]
     fn a_connection_that_nobody_will_serve_is_closed_at_once() {
         let mut ring = Ring::new(&RingConfig::default()).unwrap();
