@@ -112,6 +112,23 @@ fn its_host_attaches_reads_and_detaches() {
     assert_eq!(Csts(csts.result as u32).shutdown(), 0b10, "it is shut down");
 }
 
+/// No test failed when a host that enables the NVM command set alone (CC.CSS 000b), and so knows no namespaces of others, was shown
+/// those of memory and programs in the list of active namespaces.
+#[test]
+fn a_host_of_the_nvm_command_set_alone_is_shown_volumes_alone() {
+    let running = serve();
+    let mut host = Controller::connect(&running);
+    host.enable(0);
+    let nsids = |queue: &mut Queue, cns: u8| {
+        let list = identify(queue, cns, 0, 0);
+        let nsids = list.chunks_exact(4).map(|nsid| u32::from_le_bytes(nsid.try_into().unwrap()));
+        nsids.take_while(|nsid| *nsid != 0).collect::<Vec<u32>>()
+    };
+    for cns in [cns::ACTIVE_NAMESPACES, cns::ALLOCATED_NAMESPACES] {
+        assert_eq!(nsids(&mut host.admin, cns), [1], "CNS {cns:#x}");
+    }
+}
+
 #[test]
 fn an_identifier_that_is_in_use_names_no_second_command() {
     let running = serve();
