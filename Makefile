@@ -68,6 +68,7 @@ bench: ## Measure everything that is claimed to be fast beside what one would us
 	@bench/sandbox/run
 	@bench/programs/run
 	@bench/files/run
+	@bench/exports/run
 	@bench/volumes/run
 	@bench/volumes/beside
 	@bench/traversal/run

@@ -4,7 +4,8 @@
 
 mod common;
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -30,6 +31,8 @@ struct Server {
     child: Child,
     export: String,
     volume: String,
+    /// Of its page, and of its metrics.
+    page: String,
 }
 
 impl Way {
@@ -74,14 +77,31 @@ impl Server {
     fn start(way: Way, dir: &Path) -> Self {
         let export = format!("data={},rw", dir.display());
         let volume = format!("disk={},rw,size=16MiB", dir.join("disk").display());
-        let serve = ["serve", "--listen", "127.0.0.1:0", "--export", &export, "--volume", &volume];
+        let serve =
+            ["serve", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--export", &export, "--volume", &volume];
         let mut child = way.command(&serve).spawn().expect("diskside runs");
         let mut lines = BufReader::new(child.stdout.take().expect("piped")).lines();
         let mut url = |scheme: &str| {
             let line = lines.find_map(|line| line.ok().filter(|line| line.contains(scheme))).expect("it says where");
             line.split_whitespace().next_back().expect("a word").to_owned()
         };
-        Self { volume: url("nvme-tcp://"), export: url("diskside://"), child }
+        Self { page: url(" http://"), volume: url("nvme-tcp://"), export: url("diskside://"), child }
+    }
+
+    /// A metric without labels, once the server tells it.
+    fn metric(&self, name: &str) -> String {
+        let address = self.page.trim_start_matches("http://").trim_end_matches('/');
+        let mut found = None;
+        common::until("its metrics tell it", || {
+            let mut connection = TcpStream::connect(address).expect("it listens");
+            write!(connection, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("sent");
+            let mut reply = String::new();
+            connection.read_to_string(&mut reply).expect("text");
+            let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ').map(str::to_owned);
+            found = reply.lines().find_map(value);
+            found.is_some()
+        });
+        found.expect("it was told")
     }
 
     /// Whether all its descriptors of a file have `O_DIRECT`. Only root may look.
@@ -184,10 +204,13 @@ fn a_job_gives_the_same_whatever_the_kernel_allows() {
             assert_eq!((found.0, &found.2), (expected.0, &expected.2), "{way:?}, {at}");
             assert!(found.1 == expected.1, "{way:?}: the output of {at} differs");
         }
+        let metric = server.metric("diskside_io_uring");
         let said = server.stop();
         let told = said.lines().filter(|line| line.contains("instead of io_uring")).count();
         // The server says in its log what `info` says of it.
         assert_eq!(io["server"], if told == 0 { "io_uring" } else { "posix" }, "{way:?}: {said}");
+        // No test failed when the metric said the opposite.
+        assert_eq!(metric, if told == 0 { "1.0" } else { "0.0" }, "{way:?}: {said}");
         let is_without = matches!(way, Way::Chosen | Way::Denied(_));
         assert!(!is_without || io["host"] == "posix", "{way:?}: {io}");
         match way {

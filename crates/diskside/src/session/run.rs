@@ -52,8 +52,8 @@ use std::time::Instant;
 
 /// Runs a function over a range; with `out` its output is written there as it comes.
 ///
-/// In the middle of a long record none begins, so there is nothing to call the function on. What it comes to in all is then what it comes to
-/// over no bytes, and not nothing.
+/// In the middle of a long record none begins, so there is nothing to call the function on. A folded result is then that of no bytes, and not
+/// nothing.
 async fn read(
     input: &Input,
     function: &SessionFunction,
