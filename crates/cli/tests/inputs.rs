@@ -217,28 +217,6 @@ fn a_part_of_a_file_is_the_same_wherever_it_is() {
     assert_eq!(std::fs::read(server.dir.join("remote")).expect("written"), b"two\n");
 }
 
-/// A range in the middle of a long line came to nothing at all, a heading without a row; a script that cuts files into ranges met it at
-/// every line longer than a range.
-#[test]
-fn a_part_in_which_no_line_begins_comes_to_what_no_bytes_do() {
-    let server = Server::start("");
-    let path = server.file("long", &[&[b'x'; 100][..], b"\nshort\n"].concat());
-    let (path, url) = (path.to_str().expect("text").to_owned(), server.at("long"));
-    for function in [&["wc"][..], &["grep_count", "--arg", "pattern=x"]] {
-        let run = |input: &str, place: &str, length: &str| {
-            good(&[&["run"], function, &[input, "--where", place, "--offset", "3", "--length", length]].concat())
-        };
-        let expected = run(&path, "auto", "0");
-        assert!(expected.contains('0'), "{expected}");
-        assert_eq!(run(&path, "auto", "16"), expected);
-        for place in ["auto", "host", "device"] {
-            assert_eq!(run(&url, place, "16"), expected, "at {place}");
-        }
-        let piped = [&["run"], function, &["-", "--offset", "3", "--length", "16"]].concat();
-        assert_eq!(output_of(&fed(&piped, &std::fs::read(&path).expect("there"))), expected.as_bytes());
-    }
-}
-
 #[test]
 fn a_part_that_is_not_there_is_refused() {
     let server = Server::start("");

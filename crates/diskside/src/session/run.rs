@@ -51,36 +51,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 /// Runs a function over a range; with `out` its output is written there as it comes.
-///
-/// In the middle of a long record none begins, so there is nothing to call the function on. A folded result is then that of no bytes, and not
-/// nothing.
 async fn read(
-    input: &Input,
-    function: &SessionFunction,
-    args: &[u8],
-    options: &RunOptions,
-    mut out: Option<&mut (dyn Write + Send)>,
-) -> Result<Ran, SessionError> {
-    let ran = read_range(input, function, args, options, reborrowed(&mut out)).await?;
-    let is_one = options.fold && function.combine().is_some() && !input.frames;
-    if !is_one || ran.parts.is_empty() || ran.parts.iter().any(|part| part.chunks != Some(0)) {
-        return Ok(ran);
-    }
-    let part = InputPart { start: input.part.start, end: Some(input.part.start) };
-    let nothing = Input { part, ..input.clone() };
-    let total = ran.total;
-    let ran = read_range(&nothing, function, args, options, out).await?;
-    Ok(Ran { total: total + ran.total, ..ran })
-}
-
-fn reborrowed<'a>(out: &'a mut Option<&mut (dyn Write + Send)>) -> Option<&'a mut (dyn Write + Send)> {
-    match out {
-        Some(out) => Some(&mut **out),
-        None => None,
-    }
-}
-
-async fn read_range(
     input: &Input,
     function: &SessionFunction,
     args: &[u8],

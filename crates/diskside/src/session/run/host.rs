@@ -164,12 +164,6 @@ fn engine(
         }
     });
     let mut outcome = ran?;
-    let folds = job.options.fold && job.function.combine().is_some() && !job.frames;
-    if folds && call.part.is_none() && outcome.stats.chunks == 0 {
-        // No record begins in the range: as at [a target](super::read).
-        call.sources = vec![Source::Bytes { name: job.name().to_owned(), bytes: Arc::new([]) }];
-        outcome = session.on_host(call.threads, || session.engine().run(&call, &mut sink))?;
-    }
     if job.frames {
         outcome.result = frames;
     }
