@@ -56,20 +56,14 @@ pub(super) fn take_all(config: &ServeConfig, given: Vec<TcpListener>) -> Result<
 const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
 
 const LISTEN_POLL: Duration = Duration::from_millis(20);
-/// Then somebody who looks on is told.
-const LISTEN_TOLD: Duration = Duration::from_millis(500);
 
 /// Listens, also where a target that was killed a moment ago still does: the kernel takes down its ring, and the
 /// accept that is pending there, some time after the process.
 fn listen_patiently(address: SocketAddr, backlog: i32, options: &SocketOptions) -> io::Result<OwnedFd> {
-    let (started, mut is_told) = (Instant::now(), false);
+    let started = Instant::now();
     loop {
         match listen_at(address, backlog, options) {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse && started.elapsed() < LISTEN_PATIENCE => {
-                if !is_told && started.elapsed() >= LISTEN_TOLD {
-                    tracing::warn!(%address, "the address is in use: it is waited for, {} s at most", LISTEN_PATIENCE.as_secs());
-                    is_told = true;
-                }
                 std::thread::sleep(LISTEN_POLL);
             }
             result => return result,
