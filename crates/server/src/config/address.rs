@@ -17,7 +17,7 @@ pub fn parse_metrics_address(text: &str) -> Result<SocketAddr, String> {
     parse(text, METRICS_PORT)
 }
 
-/// That of Prometheus' exporters which have none of their own.
+/// Where OpenTelemetry's exporters for Prometheus are by default.
 const METRICS_PORT: u16 = 9464;
 
 fn parse(text: &str, default_port: u16) -> Result<SocketAddr, String> {
