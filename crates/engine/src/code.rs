@@ -172,7 +172,7 @@ impl CodeCache {
     }
 
     fn cranelift(&self, program: &Program, on_miss: OnMiss<'_>) -> Result<CompiledOrNot, TierError> {
-        let (key, module) = (key(program, Tier::Cranelift), program.optimised());
+        let (key, module) = (key(program, Tier::Cranelift), program.plain());
         if let Some(made) = self.compiled().get_mut(&key)
             && is_same(&made.module, module)
         {
@@ -184,11 +184,11 @@ impl CodeCache {
         }
         let options = diskside_sbpf_cranelift::Options::default();
         let compile = || {
-            let fast = diskside_sbpf_cranelift::compile(module, &options);
+            let fast = diskside_sbpf_cranelift::compile(program.optimised(), &options);
             let with_fast_loops = fast.is_ok();
             // Without fast forms of its loops there is less to compile.
             let code = match fast {
-                Err(CompileError::TooLarge { .. }) => diskside_sbpf_cranelift::compile(program.plain(), &options),
+                Err(CompileError::TooLarge { .. }) => diskside_sbpf_cranelift::compile(module, &options),
                 other => other,
             };
             (code, with_fast_loops)

@@ -5,7 +5,6 @@ use diskside_sbpf::helpers::HelperSet;
 use diskside_sbpf::image::Program as Entry;
 use diskside_sbpf::image::{ArgSchema, Image, ImageError, Kind, Note};
 use diskside_sbpf::verify::Diagnostic;
-use diskside_sbpf::work::Work;
 use std::sync::Arc;
 
 /// Output of a piece that is made before any of it is written: as much as usually comes in.
@@ -128,37 +127,23 @@ impl Function {
     /// # Errors
     /// Why it cannot be taken.
     pub fn from_image(image: &Arc<Image>, name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
-        Self::with_work(image, name, helpers, &Work::default())
-    }
-
-    /// As [`Self::from_image`], with no more than this work, which may be that of several functions.
-    ///
-    /// # Errors
-    /// Why it cannot be taken.
-    pub fn with_work(
-        image: &Arc<Image>,
-        name: Option<&str>,
-        helpers: &Arc<HelperSet>,
-        work: &Work,
-    ) -> Result<Self, LoadError> {
-        let function = Self::any_with_work(image, name, helpers, work)?;
+        let function = Self::any_from_image(image, name, helpers)?;
         if function.runs_over_bytes() {
             return Ok(function);
         }
         Err(LoadError::WrongKind { program: function.main.entry().section.clone(), kind: function.kind() })
     }
 
-    /// Takes a function over columns of an image, with no more than this work.
+    /// Takes a function over columns of an image.
     ///
     /// # Errors
     /// Why it cannot be taken.
-    pub fn columns_with_work(
+    pub fn columns_from_image(
         image: &Arc<Image>,
         name: Option<&str>,
         helpers: &Arc<HelperSet>,
-        work: &Work,
     ) -> Result<Self, LoadError> {
-        let function = Self::any_with_work(image, name, helpers, work)?;
+        let function = Self::any_from_image(image, name, helpers)?;
         if function.kind() == Kind::Columns {
             return Ok(function);
         }
@@ -171,20 +156,19 @@ impl Function {
     /// Why it cannot be loaded.
     pub fn load_kernel(object: &[u8], name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
         let image = Arc::new(Image::from_elf(object, helpers)?);
-        Self::kernel_with_work(&image, name, helpers, &Work::default())
+        Self::kernel_from_image(&image, name, helpers)
     }
 
-    /// Takes a kernel of an image, with no more than this work.
+    /// Takes a kernel of an image.
     ///
     /// # Errors
     /// Why it cannot be taken.
-    pub fn kernel_with_work(
+    pub fn kernel_from_image(
         image: &Arc<Image>,
         name: Option<&str>,
         helpers: &Arc<HelperSet>,
-        work: &Work,
     ) -> Result<Self, LoadError> {
-        let function = Self::any_with_work(image, name, helpers, work)?;
+        let function = Self::any_from_image(image, name, helpers)?;
         if function.kind() == Kind::Kernel {
             return Ok(function);
         }
@@ -196,22 +180,13 @@ impl Function {
     /// # Errors
     /// Why it cannot be taken.
     pub fn any_from_image(image: &Arc<Image>, name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
-        Self::any_with_work(image, name, helpers, &Work::default())
-    }
-
-    fn any_with_work(
-        image: &Arc<Image>,
-        name: Option<&str>,
-        helpers: &Arc<HelperSet>,
-        work: &Work,
-    ) -> Result<Self, LoadError> {
         let main = mains(image, name)?;
         refuse_orphans(image)?;
         let entry = &image.programs[main];
         let combine = image.programs.iter().position(|p| p.kind == Kind::Combine && p.name == entry.name);
         Ok(Self {
-            main: prepare(image, main, helpers, work)?,
-            combine: combine.map(|i| prepare(image, i, helpers, work)).transpose()?,
+            main: prepare(image, main, helpers)?,
+            combine: combine.map(|i| prepare(image, i, helpers)).transpose()?,
         })
     }
 
@@ -348,13 +323,8 @@ fn runs_over_bytes(kind: Kind) -> bool {
     matches!(kind, Kind::Read | Kind::Write | Kind::Lambda | Kind::LambdaIo | Kind::Delilah)
 }
 
-pub(crate) fn prepare(
-    image: &Arc<Image>,
-    program: usize,
-    helpers: &Arc<HelperSet>,
-    work: &Work,
-) -> Result<Arc<Program>, LoadError> {
-    Program::with_work(image, program, helpers, work).map(Arc::new).map_err(|findings| LoadError::Refused {
+pub(crate) fn prepare(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Arc<Program>, LoadError> {
+    Program::new(image, program, helpers).map(Arc::new).map_err(|findings| LoadError::Refused {
         program: image.programs[program].section.clone(),
         report: findings.iter().map(|d| d.render(image)).collect::<Vec<_>>().join("\n"),
         findings,

@@ -63,7 +63,6 @@ pub use turns::{Compiler, Turns};
 
 use diskside_sbpf::helpers::HelperSet;
 use diskside_sbpf::image::Image;
-use diskside_sbpf::work::Work;
 use std::sync::Arc;
 
 /// Runs functions. Cheap to share; compiled code is kept for as long as its program is loaded, and for a while longer.
@@ -122,7 +121,7 @@ impl Engine {
     /// As [`Engine::load`].
     pub fn load_columns(&self, object: &[u8], name: Option<&str>) -> Result<Function, LoadError> {
         let image = Arc::new(Image::from_elf(object, &self.helpers)?);
-        Function::columns_with_work(&image, name, &self.helpers, &Work::default())
+        Function::columns_from_image(&image, name, &self.helpers)
     }
 
     /// Loads a traversal from the bytes of an object, by name; without a name, the only one there.

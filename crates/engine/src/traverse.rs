@@ -32,7 +32,6 @@ use crate::function::{LoadError, mains, prepare};
 use diskside_sbpf::activation::Program;
 use diskside_sbpf::helpers::HelperSet;
 use diskside_sbpf::image::{Image, Kind, LoadOptions};
-use diskside_sbpf::work::Work;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -136,25 +135,12 @@ impl TraverseFunction {
     /// # Errors
     /// Why it cannot be taken.
     pub fn from_image(image: &Arc<Image>, name: Option<&str>, helpers: &Arc<HelperSet>) -> Result<Self, LoadError> {
-        Self::with_work(image, name, helpers, &Work::default())
-    }
-
-    /// As [`Self::from_image`], with no more than this work.
-    ///
-    /// # Errors
-    /// Why it cannot be taken.
-    pub fn with_work(
-        image: &Arc<Image>,
-        name: Option<&str>,
-        helpers: &Arc<HelperSet>,
-        work: &Work,
-    ) -> Result<Self, LoadError> {
         let main = mains(image, name)?;
         let entry = &image.programs[main];
         if !Self::is_kind(entry.kind) {
             return Err(LoadError::NoTraversal { program: entry.section.clone(), kind: entry.kind.name() });
         }
-        Ok(Self { program: prepare(image, main, helpers, work)? })
+        Ok(Self { program: prepare(image, main, helpers)? })
     }
 
     /// Whether programs of this kind traverse.

@@ -3,6 +3,7 @@
 //! Load once ([`Program::new`]), activate per thread ([`Activation::new`]), call many times. A call
 //! maps the caller's memory without copying and costs nanoseconds.
 
+mod forms;
 mod mappings;
 
 use crate::files::Files;
@@ -11,11 +12,11 @@ use crate::image::Image;
 use crate::interp::{Interpreter, Tracer};
 use crate::ir::{Module, lower::lower};
 use crate::machine::{CancelToken, Environment, Machine, NoEnvironment, RegionEntry, SLICE_EDGES, Status};
-use crate::opt::optimise;
 use crate::region::RegionId;
 use crate::trap::Trap;
 use crate::verify::{Contract, Diagnostic, Entry, Verified, verify};
 use crate::work::Work;
+pub use forms::Forms;
 use mappings::MAPPINGS_MAX;
 pub use mappings::{Mappings, Ranges};
 use std::ptr::NonNull;
@@ -71,14 +72,13 @@ pub unsafe trait Code: Send + Sync {
     unsafe fn enter(&self, machine: &mut Machine, args: &[u64; 5], fp: u64) -> (Status, u64);
 }
 
-/// A verified program, lowered and optimised. Shared by all its activations.
+/// A verified program, lowered. Shared by all its activations.
 #[derive(Debug)]
 pub struct Program {
     verified: Verified,
     helpers: Arc<HelperSet>,
     imports: Arc<[Option<Helper>]>,
-    plain: Arc<Module>,
-    optimised: Arc<Module>,
+    forms: Forms,
 }
 
 impl Program {
@@ -87,10 +87,13 @@ impl Program {
     /// # Errors
     /// The problems that the verifier found.
     pub fn new(image: &Arc<Image>, program: usize, helpers: &Arc<HelperSet>) -> Result<Self, Vec<Diagnostic>> {
-        Self::with_work(image, program, helpers, &Work::default())
+        let verified = verify(image, program, helpers)?;
+        let forms = Forms::new(lower(&verified, helpers));
+        let imports = image.imports.iter().map(|i| i.helper.map(|id| *helpers.get(id))).collect();
+        Ok(Self { verified, helpers: Arc::clone(helpers), imports, forms })
     }
 
-    /// As [`Self::new`], with no more than this work. Without any left, loops stay as they are.
+    /// As [`Self::new`], optimised at once with no more than this work. Without any left, loops stay as they are.
     ///
     /// # Errors
     /// The problems that the verifier found.
@@ -100,11 +103,9 @@ impl Program {
         helpers: &Arc<HelperSet>,
         work: &Work,
     ) -> Result<Self, Vec<Diagnostic>> {
-        let verified = verify(image, program, helpers)?;
-        let plain = Arc::new(lower(&verified, helpers));
-        let optimised = Arc::new(optimise(&plain, work));
-        let imports = image.imports.iter().map(|i| i.helper.map(|id| *helpers.get(id))).collect();
-        Ok(Self { verified, helpers: Arc::clone(helpers), imports, plain, optimised })
+        let made = Self::new(image, program, helpers)?;
+        made.forms.optimise(work);
+        Ok(made)
     }
 
     /// The image that it came from.
@@ -131,22 +132,28 @@ impl Program {
         &self.verified.contract
     }
 
+    /// Its checked IR.
+    #[must_use]
+    pub fn forms(&self) -> &Forms {
+        &self.forms
+    }
+
     /// The checked IR with a check at every access.
     #[must_use]
     pub fn plain(&self) -> &Arc<Module> {
-        &self.plain
+        self.forms.plain()
     }
 
-    /// The checked IR for compilers, checks hoisted.
+    /// The checked IR for compilers; see [`Forms::optimised`].
     #[must_use]
     pub fn optimised(&self) -> &Arc<Module> {
-        &self.optimised
+        self.forms.optimised()
     }
 
     /// The interpreter for this program.
     #[must_use]
     pub fn interpreter(&self) -> Interpreter {
-        Interpreter::new(Arc::clone(&self.plain))
+        Interpreter::new(Arc::clone(self.plain()))
     }
 
     /// `r1` to `r5` on entry; `scalars` fill the parameters that are numbers, in order.
@@ -231,7 +238,7 @@ impl Activation {
             options.heap_quota_bytes,
             options.environment,
         );
-        let stack = AlignedBytes::zeroed(program.plain.stack_len as usize);
+        let stack = AlignedBytes::zeroed(program.plain().stack_len as usize);
         let data = AlignedBytes::from(&program.image().data[..]);
         let mut this = Self {
             program: Arc::clone(program),
@@ -239,7 +246,7 @@ impl Activation {
             machine: Box::new(machine),
             stack,
             data,
-            fp: RegionId::STACK.base() + program.plain.functions[0].frame_len,
+            fp: RegionId::STACK.base() + program.plain().functions[0].frame_len,
             context_len: u64::from(program.contract().context_len),
             uses_state: program.verified.effects.uses_state,
             mapped: [RegionId::NULL; MAPPINGS_MAX],
@@ -329,7 +336,7 @@ impl Activation {
             self.machine.heap.clear();
             self.map_own();
         }
-        if self.program.plain.stack_addressable {
+        if self.program.plain().stack_addressable {
             self.stack.as_mut_slice().fill(0);
         }
     }
@@ -414,7 +421,7 @@ impl Activation {
         let data_write_len = if self.program.verified.effects.writes_globals { data_len } else { 0 };
         regions[usize::from(RegionId::DATA.0)] =
             RegionEntry { base: self.data.as_mut_slice().as_mut_ptr(), len: data_len, write_len: data_write_len };
-        let stack_len = if self.program.plain.stack_addressable { self.program.plain.stack_len } else { 0 };
+        let stack_len = if self.program.plain().stack_addressable { self.program.plain().stack_len } else { 0 };
         regions[usize::from(RegionId::STACK.0)] =
             RegionEntry { base: self.stack.as_mut_slice().as_mut_ptr(), len: stack_len, write_len: stack_len };
         self.machine.map_heap();

@@ -8,7 +8,6 @@ use diskside_keys::{Signer, signer_of};
 use diskside_nvme::Status;
 use diskside_rights as rights;
 use diskside_sbpf::image::{Image, Kind};
-use diskside_sbpf::work::Work;
 
 use crate::call::answer::Problem;
 
@@ -40,24 +39,22 @@ impl LoadedProgram {
     /// Reads, links and verifies an object.
     pub(crate) fn load(engine: &Engine, object: Arc<[u8]>, default: Option<&str>) -> Result<Self, LoadError> {
         let image = Arc::new(Image::from_elf(&object, engine.helpers())?);
-        // The work for all programs together: an object may have hundreds.
-        let work = Work::default();
         let (mut functions, mut traversals, mut others) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let mut kernels = BTreeMap::new();
         for program in image.programs.iter().filter(|program| program.kind != Kind::Combine) {
             if TraverseFunction::is_kind(program.kind) {
-                let traversal = TraverseFunction::with_work(&image, Some(&program.name), engine.helpers(), &work)?;
+                let traversal = TraverseFunction::from_image(&image, Some(&program.name), engine.helpers())?;
                 traversals.insert(program.name.clone(), traversal);
                 others.insert(program.name.clone(), program.kind);
                 continue;
             }
             if program.kind == Kind::Kernel {
-                let kernel = Function::kernel_with_work(&image, Some(&program.name), engine.helpers(), &work)?;
+                let kernel = Function::kernel_from_image(&image, Some(&program.name), engine.helpers())?;
                 kernels.insert(program.name.clone(), kernel);
                 others.insert(program.name.clone(), program.kind);
                 continue;
             }
-            match Function::with_work(&image, Some(&program.name), engine.helpers(), &work) {
+            match Function::from_image(&image, Some(&program.name), engine.helpers()) {
                 Ok(function) => drop(functions.insert(program.name.clone(), function)),
                 Err(LoadError::WrongKind { .. }) => drop(others.insert(program.name.clone(), program.kind)),
                 Err(error) => return Err(error),

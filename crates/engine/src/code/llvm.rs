@@ -3,7 +3,7 @@
 use super::store::Store;
 use super::{Key, OnMiss, TierError, forget_unused, is_same, key};
 use crate::turns::{Compiler as Which, Turns};
-use diskside_sbpf::activation::{Code, Program, Tier};
+use diskside_sbpf::activation::{Code, Forms, Program, Tier};
 use diskside_sbpf::ir::Module;
 use diskside_sbpf_llvm::{CompiledModule, Compiler, compile, intermediate_code};
 use std::collections::{HashMap, HashSet};
@@ -127,7 +127,7 @@ enum State {
 
 struct Job {
     key: Key,
-    module: Arc<Module>,
+    forms: Forms,
     name: String,
     /// Whether to compile what the store has not.
     compile: bool,
@@ -158,8 +158,8 @@ impl Llvm {
     pub(super) fn ready(&self, program: &Program) -> Option<Arc<dyn Code>> {
         let mut progress = self.shared.progress();
         match progress.programs.get_mut(&key(program, Tier::Llvm)) {
-            Some(Entry { module, state: State::Ready(code), .. }) if is_same(module, program.optimised()) => {
-                *module = Arc::clone(program.optimised());
+            Some(Entry { module, state: State::Ready(code), .. }) if is_same(module, program.plain()) => {
+                *module = Arc::clone(program.plain());
                 Some(Arc::clone(code))
             }
             _ => None,
@@ -250,7 +250,7 @@ impl Job {
     fn new(program: &Program, compile: bool) -> Self {
         Self {
             key: key(program, Tier::Llvm),
-            module: Arc::clone(program.optimised()),
+            forms: program.forms().clone(),
             name: program.entry().section.clone(),
             compile,
             turns: None,
@@ -261,7 +261,7 @@ impl Job {
 impl Progress {
     /// The entry of a program, made if need be; `None` while another one with its key is compiled.
     fn entry(&mut self, program: &Program) -> Option<&mut Entry> {
-        let module = program.optimised();
+        let module = program.plain();
         let key = key(program, Tier::Llvm);
         if !self.programs.contains_key(&key) {
             drop(forget_unused(&mut self.programs, |entry| (Arc::strong_count(&entry.module) == 1, entry.number)));
@@ -307,7 +307,7 @@ impl Shared {
     }
 
     fn make(&self, job: &Job) -> Result<(Origin, Option<CompiledModule>), String> {
-        let text = self.store.as_ref().map(|store| (store, intermediate_code(&job.module)));
+        let text = self.store.as_ref().map(|store| (store, intermediate_code(job.forms.optimised())));
         if let Some((store, text)) = &text
             && let Some(object) = store.load(text)
         {
@@ -319,7 +319,7 @@ impl Shared {
         if !job.compile {
             return Ok((Origin::Nowhere, None));
         }
-        let compiled = compile(&job.module, &self.options.compiler).map_err(|e| e.to_string())?;
+        let compiled = compile(job.forms.optimised(), &self.options.compiler).map_err(|e| e.to_string())?;
         if let Some((store, text)) = &text
             && let Err(e) = store.save(text, &compiled.object)
         {
