@@ -146,6 +146,9 @@ impl VolumeSpec {
         if matches!(source, Source::Object(_)) && (self.rw || self.size.is_some()) {
             return Err("an object of a store is read-only; drop `rw` and `size=`".into());
         }
+        if self.buffered && matches!(source, Source::Memory(_) | Source::Object(_)) {
+            return Err("only files and devices have a page cache; drop `buffered`".into());
+        }
         if self.block != 512 && self.block != 4096 {
             return Err(format!("a block of {} bytes is not supported; use 512 or 4096", self.block));
         }
@@ -216,18 +219,28 @@ impl FromStr for VolumeSpec {
             .ok_or_else(|| format!("`{text}` is not a volume; write NAME=PATH[,rw][,size=SIZE][,block=512|4096]"))?;
         let mut parts = rest.split(',');
         let mut spec = Self::new(name, parts.next().unwrap_or_default());
-        for option in parts.clone() {
-            spec.apply_option(option).map_err(|error| format!("volume `{name}`: {error}"))?;
-        }
-        if spec.rw && parts.any(|option| option == "ro") {
-            return Err(format!("volume `{name}`: `ro` and `rw` exclude each other; drop one"));
-        }
-        spec.check().map_err(|error| format!("volume `{name}`: {error}"))?;
+        spec.apply_options(&parts.collect::<Vec<_>>())
+            .and_then(|()| spec.check())
+            .map_err(|error| format!("volume `{name}`: {error}"))?;
         Ok(spec)
     }
 }
 
 impl VolumeSpec {
+    fn apply_options(&mut self, options: &[&str]) -> Result<(), String> {
+        let key = |option: &str| option.split_once('=').map_or(option, |(key, _)| key).to_owned();
+        for (index, option) in options.iter().enumerate() {
+            self.apply_option(option)?;
+            if options[..index].iter().any(|earlier| key(earlier) == key(option)) {
+                return Err(format!("`{}` is there twice; drop one", key(option)));
+            }
+        }
+        if self.rw && options.contains(&"ro") {
+            return Err("`ro` and `rw` exclude each other; drop one".into());
+        }
+        Ok(())
+    }
+
     fn apply_option(&mut self, option: &str) -> Result<(), String> {
         let (key, value) = match option.split_once('=') {
             Some((key, value)) => (key, Some(value)),
@@ -341,6 +354,9 @@ mod tests {
             ("a=x,block=1024", "use 512 or 4096"),
             ("a=x,wr", "unknown option `wr`; known are rw, ro,"),
             ("a=x,rw,ro", "volume `a`: `ro` and `rw` exclude each other"),
+            ("a=x,rw,rw", "volume `a`: `rw` is there twice; drop one"),
+            ("a=x,rw,size=1MiB,size=2MiB", "`size` is there twice"),
+            ("a=mem:1MiB,buffered", "only files and devices have a page cache"),
             ("a=x,rw=1", "`rw` takes no value"),
             ("a=x,ro=1", "`ro` takes no value"),
             ("a=x,size=1MiB", "add `rw`, or drop `size=`"),
