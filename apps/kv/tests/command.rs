@@ -110,7 +110,11 @@ fn older_stores_open_and_others_do_not() {
     assert_eq!(ok(&["check"], &store), "sound: 2 levels, 32 nodes, 961 keys, older format\n");
     assert_eq!(ok(&["sum", "950", "2000"], &store), "11 keys, sum 10505\n");
     std::fs::write(&store, vec![b' '; 4096]).expect("written");
-    fails(&["get", "1"], &store, 1, "not a sound store: bytes that are no node at offset 0");
+    let told = format!("diskside-kv: {}: not a sound store: bytes that are no node at offset 0", store.display());
+    fails(&["get", "1"], &store, 1, &told);
+    let told = "diskside-kv: nvme-tcp://127.0.0.1:1: the URL names no namespace";
+    fails(&["get", "1"], Path::new("nvme-tcp://127.0.0.1:1"), 2, told);
+    fails(&["get", "1"], Path::new("diskside://127.0.0.1:1/data/store"), 2, "does not start with nvme-tcp://");
     fails(&["get", "1"], &dir.path().join("none"), 4, "No such file");
     fails(&["get", "1", "--sampling", "200"], &store, 2, "a percentage from 0 to 100");
 }

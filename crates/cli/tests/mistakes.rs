@@ -258,7 +258,8 @@ fn urls_and_directories_are_told_what_to_write() {
     for text in ["nvme-tcp://server/nqn.2026-11.io.diskside:x/1", "server"] {
         let (code, said) = fails(&["ls", text]);
         let told = format!(
-            "{text:?} is no URL of a target that serves directories: write diskside://HOST[:PORT]/EXPORT/PATH\n"
+            "{text:?} is no URL of a target that serves directories: write diskside://HOST[:PORT]/EXPORT/PATH; `diskside ls \
+             diskside://HOST[:PORT]` lists its exports\n"
         );
         assert!(code == 2 && said.contains(&told), "{said}");
     }

@@ -65,7 +65,10 @@ pub enum LocationError {
     )]
     Scheme(String),
     /// Something else where a target, an export or a file of one is needed.
-    #[error("{0:?} is no URL of a target that serves directories: write {EXPORT_SCHEME}HOST[:PORT]/EXPORT/PATH")]
+    #[error(
+        "{0:?} is no URL of a target that serves directories: write {EXPORT_SCHEME}HOST[:PORT]/EXPORT/PATH; \
+         `diskside ls {EXPORT_SCHEME}HOST[:PORT]` lists its exports"
+    )]
     NoExport(String),
     /// A target or an export where a file is needed.
     #[error(

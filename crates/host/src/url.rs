@@ -48,7 +48,9 @@ pub struct Url {
 #[non_exhaustive]
 pub enum UrlError {
     /// Not `nvme-tcp:`.
-    #[error("{0:?} does not start with {SCHEME}; a volume is written {SCHEME}host:port/NQN/NSID")]
+    #[error(
+        "{0:?} does not start with {SCHEME}; a volume is written {SCHEME}host:port/NQN/NSID; `diskside discover {SCHEME}host:port` lists those of a server"
+    )]
     Scheme(String),
     /// No host.
     #[error("{0:?} names no host; a volume is written {SCHEME}host:port/NQN/NSID")]

@@ -44,6 +44,10 @@ pub(crate) struct Create {
 }
 
 impl Create {
+    pub(super) fn store(&self) -> &str {
+        &self.store
+    }
+
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let keys = match (&self.from, self.keys, self.levels) {
             (Some(from), ..) => Keys::Pairs(read_pairs(from)?),

@@ -167,37 +167,59 @@ fn sampling(text: &str) -> Result<Sampling, String> {
 
 impl Cli {
     pub(crate) fn execute(self) -> Result<u8, Failure> {
-        match self.command {
-            Command::Create(create) => create.execute().map(|()| 0),
-            Command::Get { store: args, key } => {
+        let store = self.command.store().to_owned();
+        self.command.execute().map_err(|failure| failure.of(&store))
+    }
+}
+
+impl Command {
+    /// As the user wrote it, for errors.
+    fn store(&self) -> &str {
+        match self {
+            Self::Create(create) => create.store(),
+            Self::Get { store, .. }
+            | Self::MultiGet { store, .. }
+            | Self::Range { store, .. }
+            | Self::Sum { store, .. }
+            | Self::Put { store, .. }
+            | Self::Dump { store }
+            | Self::Check { store } => &store.store,
+            Self::Ycsb(ycsb) => ycsb.store(),
+        }
+    }
+
+    fn execute(self) -> Result<u8, Failure> {
+        match self {
+            Self::Create(create) => create.execute().map(|()| 0),
+            Self::Get { store: args, key } => {
                 let store = args.open()?;
                 let value = store.block_on(store.get(key))?;
                 args.explain(&store);
                 print_values(&args, &[(key, value)], false)
             }
-            Command::MultiGet { store: args, keys } => {
+            Self::MultiGet { store: args, keys } => {
                 let store = args.open()?;
                 let values = store.block_on(store.multi_get(&keys))?;
                 args.explain(&store);
                 let pairs: Vec<_> = keys.into_iter().zip(values).collect();
                 print_values(&args, &pairs, true)
             }
-            Command::Range { store: args, range } => {
+            Self::Range { store: args, range } => {
                 let store = args.open()?;
                 let pairs = store.block_on(store.range(range.first, range.last, range.limit))?;
                 args.explain(&store);
                 let pairs: Vec<_> = pairs.into_iter().map(|(key, value)| (key, Some(value))).collect();
                 print_values(&args, &pairs, true)
             }
-            Command::Sum { store: args, range } => {
+            Self::Sum { store: args, range } => {
                 let store = args.open()?;
                 let (count, sum) = store.block_on(store.sum(range.first, range.last, range.limit))?;
                 args.explain(&store);
                 print(args.json, json!({ "count": count, "sum": sum }), &format!("{count} keys, sum {sum}")).map(|()| 0)
             }
-            Command::Put { store: args, key, value } => put(&args, key, &value),
-            Command::Dump { store: args } => dump(&args),
-            Command::Check { store: args } => {
+            Self::Put { store: args, key, value } => put(&args, key, &value),
+            Self::Dump { store: args } => dump(&args),
+            Self::Check { store: args } => {
                 let store = args.open()?;
                 let r = store.block_on(store.check())?;
                 let document = json!({ "levels": r.levels, "nodes": r.nodes, "keys": r.keys, "older": r.is_older });
@@ -205,7 +227,7 @@ impl Cli {
                 let text = format!("sound: {} levels, {} nodes, {} keys{older}", r.levels, r.nodes, r.keys);
                 print(args.json, document, &text).map(|()| 0)
             }
-            Command::Ycsb(ycsb) => ycsb.execute().map(|()| 0),
+            Self::Ycsb(ycsb) => ycsb.execute().map(|()| 0),
         }
     }
 }
@@ -293,7 +315,11 @@ fn line(text: &str) -> Result<(), Failure> {
 /// Why a command failed.
 pub(crate) enum Failure {
     Usage(String),
-    Store(KvError),
+    /// An operation on a store, which is named before it where the error does not.
+    Store {
+        store: Option<String>,
+        error: KvError,
+    },
     /// A store's file cannot be written; the error names it.
     Write(std::io::Error),
     Output(std::io::Error),
@@ -304,9 +330,19 @@ impl Failure {
 
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
-            Self::Store(KvError::Format { .. }) => 1,
-            Self::Usage(_) | Self::Store(KvError::Usage(_)) => Self::WRONG_USAGE,
-            Self::Store(_) | Self::Write(_) | Self::Output(_) => 4,
+            Self::Store { error: KvError::Format { .. }, .. } => 1,
+            Self::Usage(_) | Self::Store { error: KvError::Usage(_), .. } => Self::WRONG_USAGE,
+            Self::Store { .. } | Self::Write(_) | Self::Output(_) => 4,
+        }
+    }
+
+    /// With the store that it is about.
+    fn of(self, name: &str) -> Self {
+        match self {
+            Self::Store { store: None, error } if !matches!(error, KvError::Open { .. } | KvError::Usage(_)) => {
+                Self::Store { store: Some(name.to_owned()), error }
+            }
+            other => other,
         }
     }
 }
@@ -315,7 +351,8 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Usage(what) => f.write_str(what),
-            Self::Store(error) => error.fmt(f),
+            Self::Store { store: Some(store), error } => write!(f, "{store}: {error}"),
+            Self::Store { store: None, error } => error.fmt(f),
             Self::Write(error) => write!(f, "cannot write {error}"),
             Self::Output(_) if diskside_sys::standard::output_was_closed() => {
                 f.write_str(diskside_sys::standard::OUTPUT_IS_CLOSED)
@@ -327,6 +364,6 @@ impl std::fmt::Display for Failure {
 
 impl From<KvError> for Failure {
     fn from(error: KvError) -> Self {
-        Self::Store(error)
+        Self::Store { store: None, error }
     }
 }

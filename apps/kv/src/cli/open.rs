@@ -1,7 +1,7 @@
 //! Opening a store by what a user writes.
 
 use super::Failure;
-use diskside::host::{ConnectOptions, Url, Volume};
+use diskside::host::{ConnectOptions, HostError, Url, Volume};
 use diskside_kv::mounted::MountedPushdown;
 use diskside_kv::port::Shared;
 use diskside_kv::remote::RemotePushdown;
@@ -38,8 +38,10 @@ pub(super) fn open_to_write(what: &str, options: &Options) -> Result<Store, Fail
 /// Connects to a volume.
 pub(super) fn volume(url: &str) -> Result<Volume, Failure> {
     let parsed: Url = url.parse().map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
-    Volume::connect(&parsed, &ConnectOptions::default())
-        .map_err(|error| KvError::Open { name: url.to_owned(), reason: error.to_string() }.into())
+    Volume::connect(&parsed, &ConnectOptions::default()).map_err(|error| match error {
+        HostError::Url(_) | HostError::Incomplete { .. } => Failure::Usage(format!("{url}: {error}")),
+        _ => KvError::Open { name: url.to_owned(), reason: error.to_string() }.into(),
+    })
 }
 
 pub(super) fn is_url(what: &str) -> bool {

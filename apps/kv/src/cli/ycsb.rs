@@ -36,6 +36,10 @@ fn workload(name: &str) -> Result<Workload, String> {
 }
 
 impl Ycsb {
+    pub(super) fn store(&self) -> &str {
+        &self.store.store
+    }
+
     pub(crate) fn execute(self) -> Result<(), Failure> {
         let usage = |what: &str| Err(Failure::Usage(what.to_owned()));
         if !self.seconds.is_finite() || self.seconds <= 0.0 || self.rate.is_some_and(|r| !r.is_finite() || r <= 0.0) {

@@ -22,7 +22,7 @@ pub(crate) struct Top {
     #[arg(long, default_value_t = 1000, value_name = "MS", value_parser = clap::value_parser!(u64).range(50..))]
     interval_ms: u64,
     /// End after so many looks [default: never; once if standard output is not a terminal]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     #[command(flatten)]
     connect: Connect,
