@@ -6,11 +6,11 @@ interfaces() {
 everything() {
     diskside run wc /tmp/words
     diskside run grep --arg pattern=77 /tmp/words | md5sum
-    diskside cp /tmp/words "nvme-tcp://$ADDR:$PORT/$NQN/1" --force
+    diskside cp /tmp/words "nvme-tcp://$ADDR:$PORT/$NQN/1" --force >/dev/null
     diskside run stats64 "nvme-tcp://$ADDR:$PORT/$NQN/1"
     diskside run wc "diskside://127.0.0.1:4450/files/words" --where device
     diskside cp "diskside://127.0.0.1:4450/files/words" - | md5sum
-    diskside cp /tmp/words "nvme-tcp://127.0.0.1:4450/nqn.2026-11.org.diskside:inside/1" --force
+    diskside cp /tmp/words "nvme-tcp://127.0.0.1:4450/nqn.2026-11.org.diskside:inside/1" --force >/dev/null
     diskside run wc "nvme-tcp://127.0.0.1:4450/nqn.2026-11.org.diskside:inside/1"
 }
 
