@@ -39,7 +39,9 @@ pub(super) fn open_to_write(what: &str, options: &Options) -> Result<Store, Fail
 pub(super) fn volume(url: &str) -> Result<Volume, Failure> {
     let parsed: Url = url.parse().map_err(|error| Failure::Usage(format!("{url}: {error}")))?;
     Volume::connect(&parsed, &ConnectOptions::default()).map_err(|error| match error {
-        HostError::Url(_) | HostError::Incomplete { .. } => Failure::Usage(format!("{url}: {error}")),
+        HostError::Url(_) | HostError::OtherKey { .. } | HostError::Incomplete { .. } => {
+            Failure::Usage(format!("{url}: {error}"))
+        }
         _ => KvError::Open { name: url.to_owned(), reason: error.to_string() }.into(),
     })
 }
