@@ -22,7 +22,7 @@ pub struct Work {
 pub struct Exhausted;
 
 impl Work {
-    /// The work that a load may take: some hundred milliseconds.
+    /// The work that optimising one program may take: some hundred milliseconds.
     pub const LOAD: u64 = 100_000_000;
     const LOOK: u64 = 1 << 16;
 
@@ -76,7 +76,7 @@ impl Work {
 }
 
 impl Default for Work {
-    /// The work that a load may take.
+    /// The work that optimising one program may take.
     fn default() -> Self {
         Self::new(Self::LOAD)
     }
