@@ -21,8 +21,10 @@ pub use reader::{version_reader, volume_reader};
 
 /// Bytes of a block.
 pub const BLOCK_LEN: u64 = 32 << 10;
+/// Bytes of a page: a multiple of the logical blocks of all volumes.
+const PAGE_LEN: u64 = 4096;
 
-/// A block.
+/// A block or a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Key {
     of: Of,
@@ -34,7 +36,26 @@ struct Key {
 enum Of {
     /// A volume, by its serial number: a later one of the same name is another.
     Volume(u64),
+    /// The same, in pages.
+    Pages(u64),
     Object(ObjectVersion),
+}
+
+/// In what pieces lookups read through the cache. A disk gives a block as soon as a page, mostly, and so a volume that fits is there after few
+/// reads. Of a long one a block would be read for a node of some hundred bytes, and be pushed out before another of its nodes is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// [`BLOCK_LEN`] bytes.
+    Blocks,
+    /// A page of the processor.
+    Pages,
+}
+
+/// A cache, and in what pieces a call's lookups read through it.
+#[derive(Clone, Debug)]
+pub struct Lookups {
+    cache: Arc<BlockCache>,
+    unit: Unit,
 }
 
 /// A version of an object of a store, which never changes.
@@ -95,6 +116,13 @@ impl BlockCache {
         volume.medium.properties().direct && volume.medium.memory().is_none() && self.takes_bytes(len_bytes)
     }
 
+    /// How lookups in so many bytes of this volume read through here, each of which touches few of them. `None`: they do not.
+    pub fn lookups(self: &Arc<Self>, volume: &Volume, len_bytes: u64) -> Option<Lookups> {
+        let is_on_disk = volume.medium.properties().direct && volume.medium.memory().is_none();
+        let unit = if self.takes_bytes(len_bytes) { Unit::Blocks } else { Unit::Pages };
+        (is_on_disk && self.blocks.is_some()).then(|| Lookups { cache: Arc::clone(self), unit })
+    }
+
     /// Whether a call over so many bytes reads through here, of what the kernel keeps nothing of.
     fn takes_bytes(&self, len_bytes: u64) -> bool {
         self.blocks.is_some() && len_bytes <= self.len_max_bytes / 2
@@ -103,12 +131,15 @@ impl BlockCache {
     /// Drops what is kept of a range of a volume that was written. The caller holds the range alone.
     pub fn written(&self, volume: u64, range: &Range<u64>) {
         let Some(blocks) = &self.blocks else { return };
-        let touched = range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN);
-        if touched.end.saturating_sub(touched.start) > blocks.len() as u64 {
-            return blocks.retain(|key, _| key.of != Of::Volume(volume) || !touched.contains(&key.block));
-        }
-        for block in touched {
-            blocks.remove(&Key { of: Of::Volume(volume), block });
+        for unit in [Unit::Blocks, Unit::Pages] {
+            let (of, touched) = (unit.of(volume), unit.touched(range));
+            if touched.end.saturating_sub(touched.start) > blocks.len() as u64 {
+                blocks.retain(|key, _| key.of != of || !touched.contains(&key.block));
+                continue;
+            }
+            for block in touched {
+                blocks.remove(&Key { of, block });
+            }
         }
     }
 
@@ -116,7 +147,7 @@ impl BlockCache {
     pub fn clear(&self, volume: Option<u64>) {
         let Some(blocks) = &self.blocks else { return };
         match volume {
-            Some(volume) => blocks.retain(|key, _| key.of != Of::Volume(volume)),
+            Some(volume) => blocks.retain(|key, _| key.of != Of::Volume(volume) && key.of != Of::Pages(volume)),
             None => blocks.clear(),
         }
     }
@@ -148,19 +179,6 @@ impl BlockCache {
         self.blocks.as_ref()?.get(&Key { of, block })
     }
 
-    /// Fills `into` with the bytes at `offset` if all of them are kept; else it holds anything. The caller holds the range.
-    pub fn read_kept(&self, volume: &Volume, offset: u64, into: &mut [u8]) -> bool {
-        let range = offset..offset + into.len() as u64;
-        let touched = range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN);
-        for block in touched.clone() {
-            let Some(bytes) = self.get(Of::Volume(volume.serial()), block) else { return false };
-            copy(block * BLOCK_LEN, &bytes, &range, into);
-        }
-        self.hits.fetch_add(touched.end - touched.start, Ordering::Relaxed);
-        self.served_bytes.fetch_add(range.end - range.start, Ordering::Relaxed);
-        true
-    }
-
     /// Copies what is kept of a range into the buffer for it, and gives the blocks that are not.
     fn take_kept(&self, of: Of, range: &Range<u64>, buffer: &mut [u8], reads: &Reads) -> Vec<u64> {
         let (mut missing, mut hits, mut served) = (Vec::new(), 0, 0);
@@ -180,25 +198,78 @@ impl BlockCache {
         missing
     }
 
-    /// Whether all of a range is kept.
-    pub fn has(&self, volume: &Volume, range: &Range<u64>) -> bool {
-        let key = |block| Key { of: Of::Volume(volume.serial()), block };
-        let mut touched = range.start / BLOCK_LEN..range.end.div_ceil(BLOCK_LEN);
-        self.blocks.as_ref().is_some_and(|blocks| touched.all(|block| blocks.peek(&key(block)).is_some()))
-    }
-
-    /// Keeps whole blocks that were read where they were missed. The caller holds all of them.
-    pub fn keep(&self, volume: &Volume, offset: u64, bytes: &[u8]) {
-        self.misses.fetch_add((bytes.len() as u64).div_ceil(BLOCK_LEN), Ordering::Relaxed);
-        self.insert(Of::Volume(volume.serial()), offset / BLOCK_LEN, bytes);
-    }
-
     /// Keeps the blocks from `first` on. The caller holds all of them.
     fn insert(&self, of: Of, first: u64, bytes: &[u8]) {
         let Some(blocks) = &self.blocks else { return };
-        for (block, bytes) in (first..).zip(bytes.chunks(BLOCK_LEN as usize)) {
+        let unit = if let Of::Pages(_) = of { Unit::Pages } else { Unit::Blocks };
+        for (block, bytes) in (first..).zip(bytes.chunks(unit.len_bytes() as usize)) {
             blocks.insert(Key { of, block }, bytes.into());
         }
+    }
+}
+
+impl Unit {
+    fn len_bytes(self) -> u64 {
+        match self {
+            Self::Blocks => BLOCK_LEN,
+            Self::Pages => PAGE_LEN,
+        }
+    }
+
+    fn of(self, volume: u64) -> Of {
+        match self {
+            Self::Blocks => Of::Volume(volume),
+            Self::Pages => Of::Pages(volume),
+        }
+    }
+
+    /// The numbers of those with bytes of a range.
+    fn touched(self, range: &Range<u64>) -> Range<u64> {
+        range.start / self.len_bytes()..range.end.div_ceil(self.len_bytes())
+    }
+}
+
+impl Lookups {
+    /// The cache itself.
+    pub fn cache(&self) -> &Arc<BlockCache> {
+        &self.cache
+    }
+
+    /// Bytes of what is read, and kept, at a time.
+    pub fn unit_len_bytes(&self) -> u64 {
+        self.unit.len_bytes()
+    }
+
+    /// Fills `into` with the bytes at `offset` if all of them are kept; else it holds anything. The caller holds the range.
+    pub fn read_kept(&self, volume: &Volume, offset: u64, into: &mut [u8]) -> bool {
+        let range = offset..offset + into.len() as u64;
+        let touched = self.unit.touched(&range);
+        for block in touched.clone() {
+            let Some(bytes) = self.cache.get(self.unit.of(volume.serial()), block) else { return false };
+            copy(block * self.unit.len_bytes(), &bytes, &range, into);
+        }
+        self.cache.hits.fetch_add(touched.end - touched.start, Ordering::Relaxed);
+        self.cache.served_bytes.fetch_add(range.end - range.start, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether all of a range is kept.
+    pub fn has(&self, volume: &Volume, range: &Range<u64>) -> bool {
+        let key = |block| Key { of: self.unit.of(volume.serial()), block };
+        let is_kept =
+            |blocks: &Cache<_, _, _>| self.unit.touched(range).all(|block| blocks.peek(&key(block)).is_some());
+        self.cache.blocks.as_ref().is_some_and(is_kept)
+    }
+
+    /// Keeps what was read where it was missed: whole ones. The caller holds all of them. Pages in a row are a range that is
+    /// read through, and not the nodes that many lookups pass.
+    pub fn keep(&self, volume: &Volume, offset: u64, bytes: &[u8]) {
+        let unit_len = self.unit.len_bytes();
+        self.cache.misses.fetch_add((bytes.len() as u64).div_ceil(unit_len), Ordering::Relaxed);
+        if self.unit == Unit::Pages && bytes.len() as u64 > BLOCK_LEN {
+            return;
+        }
+        self.cache.insert(self.unit.of(volume.serial()), offset / unit_len, bytes);
     }
 }
 

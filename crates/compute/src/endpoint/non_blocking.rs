@@ -18,7 +18,7 @@ use crate::endpoint::layouts::Layout;
 use crate::environment::Environment;
 use diskside_export::CachedFile;
 use diskside_volume::Volume;
-use diskside_volume::cache::{BLOCK_LEN, BlockCache};
+use diskside_volume::cache::Lookups;
 use diskside_volume::guard::{Asks, Mode};
 use diskside_volume::stats::AccessCounters;
 
@@ -81,7 +81,7 @@ enum BytesPlace {
     /// Those that the page cache has.
     PageCache,
     /// Those that another call has read.
-    Kept(Arc<BlockCache>),
+    Kept(Lookups),
     /// None: the volume passes the page cache by, and nothing of it is kept.
     Nowhere,
 }
@@ -94,7 +94,7 @@ pub(crate) struct Blocks {
     /// Bytes in front of those that are wanted.
     pub(crate) skip: usize,
     /// Where they are kept.
-    pub(crate) cache: Option<Arc<BlockCache>>,
+    pub(crate) cache: Option<Lookups>,
 }
 
 impl Near {
@@ -228,8 +228,7 @@ impl VolumeBytes {
         let place = match volume.medium.memory() {
             Some(memory) => BytesPlace::Memory(memory.clone()),
             None if !volume.medium.properties().direct => BytesPlace::PageCache,
-            None if compute.cache.takes(volume, len_bytes) => BytesPlace::Kept(Arc::clone(&compute.cache)),
-            None => BytesPlace::Nowhere,
+            None => compute.cache.lookups(volume, len_bytes).map_or(BytesPlace::Nowhere, BytesPlace::Kept),
         };
         Self { volume: Arc::clone(volume), place }
     }
@@ -238,11 +237,11 @@ impl VolumeBytes {
     fn blocks(&self, offset: u64, len: u64) -> Option<Blocks> {
         let (unit, cache) = match &self.place {
             BytesPlace::Memory(_) => return None,
-            BytesPlace::Kept(cache) => (BLOCK_LEN, Some(Arc::clone(cache))),
+            BytesPlace::Kept(lookups) => (lookups.unit_len_bytes(), Some(lookups.clone())),
             BytesPlace::PageCache | BytesPlace::Nowhere => (u64::from(self.volume.block_bytes), None),
         };
-        if let Some(cache) = &cache {
-            self.volume.keep_in(cache);
+        if let Some(lookups) = &cache {
+            self.volume.keep_in(lookups.cache());
         }
         let start = offset / unit * unit;
         let end = (offset + len).next_multiple_of(unit).min(self.volume.medium.properties().len_bytes);
@@ -253,7 +252,7 @@ impl VolumeBytes {
 
     fn is_kept(&self, offset: u64, len: u64) -> bool {
         match &self.place {
-            BytesPlace::Kept(cache) => cache.has(&self.volume, &(offset..offset + len)),
+            BytesPlace::Kept(lookups) => lookups.has(&self.volume, &(offset..offset + len)),
             BytesPlace::Memory(_) | BytesPlace::PageCache | BytesPlace::Nowhere => false,
         }
     }
@@ -272,7 +271,7 @@ impl VolumeBytes {
                 true
             }
             BytesPlace::PageCache => self.volume.medium.read_now(offset, into),
-            BytesPlace::Kept(cache) => cache.read_kept(&self.volume, offset, into),
+            BytesPlace::Kept(lookups) => lookups.read_kept(&self.volume, offset, into),
             BytesPlace::Nowhere => false,
         };
         self.volume.release(range, Mode::Shared);

@@ -11,7 +11,6 @@ use std::future::Future as _;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -28,7 +27,7 @@ use super::local::{AtMedium, LocalVolume};
 use super::memory::{Account, Charge, Memory};
 use diskside_compute::ReadId;
 use diskside_volume::blocking::moved_elsewhere;
-use diskside_volume::cache::BlockCache;
+use diskside_volume::cache::Lookups;
 use diskside_volume::guard::Mode;
 use diskside_volume::medium::{Access, Action};
 use diskside_wire::delta::Delta;
@@ -129,7 +128,7 @@ pub(crate) enum Work {
     Fetch {
         offset: u64,
         len: usize,
-        cache: Option<Arc<BlockCache>>,
+        cache: Option<Lookups>,
     },
     Verify {
         range: ByteRange,

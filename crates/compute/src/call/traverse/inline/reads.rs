@@ -7,7 +7,7 @@ use std::sync::Arc;
 use diskside_engine::traverse::TraverseRead;
 use diskside_io::Errno;
 use diskside_volume::Volume;
-use diskside_volume::cache::BlockCache;
+use diskside_volume::cache::Lookups;
 
 use crate::endpoint::non_blocking::Blocks;
 use crate::schedule::quota::{Account, Holding, PART_BYTES};
@@ -25,7 +25,7 @@ pub struct AwaitedRead {
     /// Bytes of it: whole blocks.
     pub range: Range<u64>,
     /// Where they are kept, before their range is released.
-    pub cache: Option<Arc<BlockCache>>,
+    pub cache: Option<Lookups>,
 }
 
 /// Which read of which call of a connection.
