@@ -203,7 +203,12 @@ fn remedy_of_end(source: &ConnectionError) -> &'static str {
         ConnectionError::ConnectTimeout { .. } => {
             ": the server stands still or is very busy, or what listens there is no NVMe/TCP server: check the port"
         }
-        ConnectionError::PeerClosed | ConnectionError::Protocol(_) => {
+        ConnectionError::PeerClosed => {
+            "; if that is so each time, it wants TLS, perhaps, which was not used (diskside key new --tls, and URLs with +tls; a key of \
+             `diskside join` is used where the URL names the server as the invitation does); or what listens there is no NVMe/TCP \
+             server: check the port"
+        }
+        ConnectionError::Protocol(_) => {
             "; if that is so each time, what listens there is no NVMe/TCP server: check the port; or one that wants TLS \
              (diskside key new --tls, and URLs with +tls; a key of `diskside join` is used where the URL names the server as the \
              invitation does)"

@@ -490,7 +490,8 @@ impl Failure {
 
 /// The class of a status; its number and name are kept.
 pub(crate) fn classify(status: Status) -> IoStatus {
-    let cause = Cause::Remote { code: status.bits() & 0x7ff, name: status.name().unwrap_or("unknown status") };
+    let (code, name) = (status.bits() & 0x7ff, status.name().unwrap_or("unknown status"));
+    let cause = Cause::Remote { code, name, remedy: status.remedy() };
     if status.is(Status::CAPACITY_EXCEEDED) || status.is(Status::NAMESPACE_INSUFFICIENT_CAPACITY) {
         return IoStatus::OutOfSpace(cause);
     }

@@ -41,6 +41,7 @@ mod link;
 mod login;
 pub mod mounted;
 mod options;
+mod path_state;
 mod places;
 mod queue;
 mod route;
@@ -52,6 +53,7 @@ mod volume;
 mod volume_state;
 
 pub use diskside_keys::KeySource;
+pub use diskside_nvme::controller::PathState;
 pub use diskside_nvme::{Nqn, NqnError};
 
 pub use channel::ChannelError;

@@ -21,6 +21,8 @@ fn config(path: PathState) -> ServeConfig {
 fn a_volume_and_a_function_over_a_closed_path_are_clear_errors() {
     let running = start(Target::builder().config(config(PathState::NonOptimized)));
     let volume = connect(&running);
+    let path = || volume.connection().path_state();
+    assert_eq!(path(), Some(PathState::NonOptimized));
     let compute = Compute::new(volume.connection()).unwrap();
     write_now(&volume, 0, &[7; 4096]);
     let bitmap = compute.programs().unwrap().into_iter().find(|program| program.name == "bitmap").unwrap();
@@ -30,8 +32,13 @@ fn a_volume_and_a_function_over_a_closed_path_are_clear_errors() {
     };
 
     running.handle().reload(&config(PathState::Inaccessible)).unwrap();
+    assert_eq!(path(), Some(PathState::Inaccessible));
     let read = block_on(volume.submit(common::read(0, 4096)));
-    let closed = Cause::Remote { code: 0x302, name: "Asymmetric Access Inaccessible" };
+    let closed = Cause::Remote {
+        code: 0x302,
+        name: "Asymmetric Access Inaccessible",
+        remedy: Some("the server has closed this path; reach it at another of its addresses"),
+    };
     assert_eq!(read.status, IoStatus::IoError(closed));
     let called = compute.call(&request).wait().expect_err("its volume cannot be reached");
     assert!(called.is_status(Status::ANA_INACCESSIBLE), "{called}");

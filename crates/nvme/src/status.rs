@@ -126,6 +126,15 @@ impl Status {
         self.name()
     }
 
+    /// What there is to do, for a status that its name alone does not explain.
+    pub fn remedy(self) -> Option<&'static str> {
+        if self.is(Self::ANA_INACCESSIBLE) {
+            return Some("the server has closed this path; reach it at another of its addresses");
+        }
+        self.is(Self::RESERVATION_CONFLICT)
+            .then_some("another host has reserved the volume; it must release it, or be preempted")
+    }
+
     /// As in `(SCT 1h, SC 82h)`, for messages that name it otherwise.
     #[must_use]
     pub fn numbers(self) -> impl fmt::Display {

@@ -48,10 +48,12 @@ impl Info {
         let io = interface()?.name();
         // A target that computes nothing does not say, and neither do those of others.
         let target_io = Compute::new(&connection).ok().and_then(|compute| target_io::name(compute.capabilities().io));
+        let path = connection.path_state();
         if self.json {
             return Ok(output::print_json(json!({
                 "subsystem": controller.subsystem.as_str(),
                 "address": connection.address().to_string(),
+                "path": path.map(|state| state.to_string()),
                 "controller": controller.controller_id,
                 "model": controller.model, "serial": controller.serial, "firmware": controller.firmware,
                 "version": version,
@@ -65,6 +67,9 @@ impl Info {
         }
         writeln!(output::stdout(), "subsystem   {}", controller.subsystem.as_str())?;
         writeln!(output::stdout(), "address     {}", connection.address())?;
+        if let Some(state) = path {
+            writeln!(output::stdout(), "path        {state}")?;
+        }
         writeln!(
             output::stdout(),
             "model       {}, serial {}, firmware {}",

@@ -37,6 +37,8 @@ pub enum Cause {
         code: u16,
         /// The specification's name for it.
         name: &'static str,
+        /// What there is to do, where the name alone does not tell.
+        remedy: Option<&'static str>,
     },
     /// The back end ended, or the path to it was lost; the text says which.
     Lost(&'static str),
@@ -126,7 +128,8 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Errno(errno) => errno.fmt(f),
-            Self::Remote { code, name } => write!(f, "{name} (status {code:#x})"),
+            Self::Remote { code, name, remedy: None } => write!(f, "{name} (status {code:#x})"),
+            Self::Remote { code, name, remedy: Some(what) } => write!(f, "{name} (status {code:#x}): {what}"),
             Self::Lost(text) | Self::Refused(text) => f.write_str(text),
         }
     }
@@ -155,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_remote_status_keeps_its_name() {
-        let status = Status::OutOfSpace(Cause::Remote { code: 0x81, name: "Capacity Exceeded" });
+        let status = Status::OutOfSpace(Cause::Remote { code: 0x81, name: "Capacity Exceeded", remedy: None });
         assert_eq!(status.to_string(), "out of space: Capacity Exceeded (status 0x81)");
         assert_eq!(status.to_result().unwrap_err().kind(), io::ErrorKind::StorageFull);
     }

@@ -36,6 +36,11 @@ impl PathState {
         }
     }
 
+    /// The state with this number in the log page. `None`: one that our servers do not give.
+    pub fn of_number(number: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.number() == number)
+    }
+
     /// Whether a command to a namespace is carried out. A host does well to repeat one that is not over another path.
     pub(super) const fn check(self) -> Result<(), Status> {
         match self {

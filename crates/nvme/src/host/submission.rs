@@ -76,7 +76,7 @@ pub struct Answer {
 #[non_exhaustive]
 pub enum CommandError {
     /// The controller said so.
-    #[error("{status}{}", remedy(*status))]
+    #[error("{status}{}", status.remedy().map(|what| format!(": {what}")).unwrap_or_default())]
     Status {
         /// With the specification's name.
         status: Status,
@@ -103,14 +103,6 @@ pub enum CommandError {
     /// The connection ended first. Whether the command was executed is unknown.
     #[error("the connection was lost before the command completed")]
     ConnectionLost,
-}
-
-/// For a status that its name alone does not explain.
-fn remedy(status: Status) -> &'static str {
-    match status.is(Status::ANA_INACCESSIBLE) {
-        true => ": the server has closed this path; reach it at another of its addresses",
-        false => "",
-    }
 }
 
 /// Why a command was not taken.
