@@ -94,7 +94,9 @@ pub enum CallError {
         source: std::io::Error,
     },
     /// A record does not fit a chunk, however large.
-    #[error("{place}: no end of the record within {max} bytes; is the split right?")]
+    #[error(
+        "{place}: no end of the record within {max} bytes; is the split right, or does the data end before its source does?"
+    )]
     RecordTooLong {
         /// Where it starts.
         place: Place,
