@@ -15,6 +15,7 @@ use diskside_volume::{Volume, VolumeTable};
 
 use crate::ComputeConfig;
 use crate::call::answer::Problem;
+use crate::call::runs::AllRuns;
 use crate::host::SharedStates;
 use crate::limits::PROGRAM_LEN_MAX;
 use crate::program::programs::{ProgramLimits, Programs};
@@ -63,6 +64,8 @@ pub(crate) struct Environment {
     pub(crate) statistics: Statistics,
     /// Calls by host, since the server started.
     pub(crate) calls_by_host: AccessesByHost,
+    /// What counts calls of prepared requests.
+    pub(crate) runs: AllRuns,
     /// What failed lately.
     pub(crate) failures: Failures,
     /// Calls by why their hosts chose this side.
@@ -161,6 +164,7 @@ impl Environment {
             cache,
             statistics: Statistics::new(),
             calls_by_host: AccessesByHost::default(),
+            runs: AllRuns::default(),
             failures: Failures::default(),
             reasons: Reasons::default(),
             volumes,

@@ -176,6 +176,7 @@ impl Compute {
 
     /// The counters of everything since the start, as hosts see them that may see all.
     pub fn statistics(&self) -> (StatisticsPage, Vec<StatisticsEntry>) {
+        self.environment.runs.count();
         log_pages::everything(&self.environment, self)
     }
 
@@ -186,6 +187,7 @@ impl Compute {
 
     /// Calls by host since the server started: their number, bytes that they read and gave, and the time in which they ran.
     pub fn calls_by_host(&self) -> BTreeMap<String, AccessStats> {
+        self.environment.runs.count();
         self.environment.calls_by_host.stats()
     }
 

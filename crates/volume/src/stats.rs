@@ -173,6 +173,14 @@ impl AccessCounters {
         self.took(run_time);
     }
 
+    /// Calls of a function, which read and gave so many bytes together; how long each took is not known.
+    pub fn called_often(&self, calls: u64, failed: u64, read_bytes: u64, written_bytes: u64) {
+        self.operations.fetch_add(calls, Ordering::Relaxed);
+        self.failed.fetch_add(failed, Ordering::Relaxed);
+        self.read_bytes.fetch_add(read_bytes, Ordering::Relaxed);
+        self.written_bytes.fetch_add(written_bytes, Ordering::Relaxed);
+    }
+
     /// Something else than reading or writing.
     pub fn other(&self, failed: bool) {
         self.operations(1, failed);

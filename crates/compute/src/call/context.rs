@@ -164,9 +164,10 @@ impl CallContext {
         }
     }
 
-    /// What tells of calls of a request that was prepared.
-    pub(crate) fn runs(&self, program: &LoadedProgram, function: &str) -> Runs {
-        Runs::new(&self.environment.watch, &self.host.nqn, program.sha256(), function)
+    /// What counts and tells of calls of a request that was prepared.
+    pub(crate) fn runs(&self, program: &LoadedProgram, function: &str) -> Arc<Runs> {
+        let of = (&self.host, &self.calls);
+        Runs::new(&self.environment, of, (program.id(), program.sha256()), function)
     }
 
     /// A program was loaded, or refused.

@@ -42,7 +42,7 @@ pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     small: Option<Small>,
     /// Reports its calls.
-    pub(crate) runs: Runs,
+    pub(crate) runs: Arc<Runs>,
     #[expect(dead_code, reason = "kept as long as the request is")]
     holding: Holding,
 }
@@ -136,9 +136,6 @@ impl Prepared {
             }
         };
         small.give_back(bench);
-        if answer.is_some() {
-            context.add(|statistics| &statistics.prepared_calls, 1);
-        }
         answer
     }
 }

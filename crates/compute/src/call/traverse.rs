@@ -89,7 +89,7 @@ pub(crate) struct TraversePlan {
     /// The host's, which benches that are kept are charged to.
     account: Account,
     /// Reports the calls of a prepared request.
-    pub(crate) runs: Option<Runs>,
+    pub(crate) runs: Option<Arc<Runs>>,
     deadline: Duration,
     #[expect(dead_code, reason = "kept as long as the request is")]
     holding: Holding,

@@ -49,7 +49,7 @@ impl Association {
         let work = move |me: &Arc<Self>, control: &Arc<Control>, queued| {
             let (context, events) = (&me.context, Arc::clone(me) as _);
             let ran = job::run_prepared(context, events, &prepared.plan, &command, control, queued, in_use);
-            prepared.runs.ended(&ran.1);
+            prepared.runs.counted(&ran.1);
             ran
         };
         self.call_on_thread(name, &command, now, (class, memory, writes), work, here);
@@ -76,7 +76,6 @@ impl Association {
             }
             let ran = catch_unwind(AssertUnwindSafe(|| work(&me, &control, arrived)));
             let (result, trailer) = ran.unwrap_or_else(|_| (Vec::new(), trailer::bug()));
-            me.context.add(|statistics| &statistics.prepared_calls, 1);
             let mut answer = prepared::answer(&result, trailer, command.len);
             drop(result);
             let len = answer.uncharged_len();

@@ -179,10 +179,7 @@ impl Association {
             Progress::Failed(error) => (true, Some(of_traverse(error))),
             Progress::Goes | Progress::Busy | Progress::Waits | Progress::Elsewhere => (false, None),
         };
-        if has_ended
-            && let Some(runs) = &running.plan.runs
-            && self.context.environment.watch.wants()
-        {
+        if has_ended && let Some(runs) = &running.plan.runs {
             runs.ended(&trailer.unwrap_or_else(|| running.trailer()));
         }
         let answer = match ended {
@@ -198,7 +195,6 @@ impl Association {
         };
         running.give_back();
         here.calls += 1;
-        self.context.add(|statistics| &statistics.prepared_calls, 1);
         self.answer(name, answer, here);
     }
 
@@ -219,7 +215,6 @@ impl Association {
             runs.ended(&lost.trailer());
         }
         here.calls += 1;
-        self.context.add(|statistics| &statistics.prepared_calls, 1);
         self.answer(lane.name, prepared::answer(&[], lost.trailer(), lane.command.len), here);
     }
 

@@ -46,6 +46,16 @@ struct Functions {
     numbers: u32,
 }
 
+/// Calls that ended, together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Ended {
+    pub(crate) calls: u64,
+    pub(crate) failed: u64,
+    pub(crate) read: u64,
+    pub(crate) written: u64,
+    pub(crate) run_us: u64,
+}
+
 #[derive(Debug)]
 struct Counted {
     number: u32,
@@ -102,6 +112,14 @@ impl Statistics {
             latency,
         };
         self.functions.lock().unwrap_or_else(PoisonError::into_inner).count(function, &call);
+    }
+
+    /// Calls of a prepared request have ended. How long each took nobody looked: that would take as long as some of them.
+    pub(crate) fn prepared_ended(&self, function: FunctionId<'_>, ended: &Ended) {
+        let &Ended { calls, failed, read, written, run_us } = ended;
+        self.prepared_calls.fetch_add(calls, Ordering::Relaxed);
+        let calls = Counters { calls, failed, read, written, run_us, latency: LatencyStats::default() };
+        self.functions.lock().unwrap_or_else(PoisonError::into_inner).count(function, &calls);
     }
 
     /// How long calls took, in all, by number of the function as in [`page`](Self::page).

@@ -41,7 +41,10 @@ pub(crate) fn answer(
     let compute = &context.environment;
     let page = match sqe.log_page() {
         function_log::CAPABILITIES => capabilities(context),
-        function_log::STATISTICS => statistics(context, owner),
+        function_log::STATISTICS => {
+            compute.runs.count();
+            statistics(context, owner)
+        }
         function_log::ERRORS => ErrorRecordsPage::encode(&errors()),
         function_log::PROGRAMS => {
             let (generation, mut entries) =

@@ -12,7 +12,8 @@ use diskside_server::Running;
 use diskside_server::config::{ServeConfig, Settings, VolumeSpec};
 use diskside_volume::medium::{Access, Action, Medium, Properties, Step};
 use diskside_wire::function::{
-    ClearSelect, Endpoint, EndpointKind, FunctionCommand, FunctionKind, FunctionRequest, StatisticsPage, function_log,
+    ClearSelect, Endpoint, EndpointKind, FunctionCommand, FunctionKind, FunctionRequest, StatisticsEntry,
+    StatisticsPage, function_log, statistics_kind,
 };
 
 /// A disk that counts what is read of it.
@@ -223,4 +224,11 @@ fn second_lookups(settings: &str, unit_len_bytes: u64) {
     assert!(page(&mut other).cache_hits.get() >= 6);
     clear(&mut other, VOLUME.into()).ok();
     lookup(&mut client, 41, 41, 2, "after a Clear");
+
+    // An operator saw who reads how much, and not by which function, nor that anybody called one.
+    let (page, entries) = StatisticsPage::decode(&client.log(function_log::STATISTICS, 0)).unwrap();
+    let is_lookup = |entry: &&StatisticsEntry| entry.kind == statistics_kind::FUNCTION && entry.name() == "kv_get";
+    let counted = entries.iter().find(is_lookup).expect("its row");
+    assert_eq!((page.prepared_calls.get(), counted.operations.get(), counted.failed.get()), (7, 7, 0));
+    assert_eq!(counted.read.get(), 7 * (512 + 64));
 }
