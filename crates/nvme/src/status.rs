@@ -126,7 +126,7 @@ impl Status {
         self.name()
     }
 
-    /// What there is to do, for a status that its name alone does not explain.
+    /// The remedy for a status that its name alone does not explain.
     pub fn remedy(self) -> Option<&'static str> {
         if self.is(Self::ANA_INACCESSIBLE) {
             return Some("the server has closed this path; reach it at another of its addresses");

@@ -42,7 +42,7 @@ enum Of {
 }
 
 /// In what pieces lookups read through the cache. A disk gives a block as soon as a page, mostly, and so a volume that fits is there after few
-/// reads. Of a long one a block would be read for a node of some hundred bytes, and be pushed out before another of its nodes is wanted.
+/// reads. In a long one a block would be read for a node of some hundred bytes, and be pushed out before another of its nodes is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     /// [`BLOCK_LEN`] bytes.

@@ -164,7 +164,7 @@ impl CallContext {
         }
     }
 
-    /// What counts and tells of calls of a request that was prepared.
+    /// Counts and reports the calls of a request that was prepared.
     pub(crate) fn runs(&self, program: &LoadedProgram, function: &str) -> Arc<Runs> {
         let of = (&self.host, &self.calls);
         Runs::new(&self.environment, of, (program.id(), program.sha256()), function)

@@ -1,5 +1,5 @@
-//! Counts and reports calls of a prepared request. There may be a million a second, so several are counted together, and whoever reads
-//! statistics has the rest counted first; reported are the first at once, then once a minute how many there were, and the rest when the
+//! Counts and reports calls of a prepared request. There may be a million a second, so several are counted together, and the rest
+//! when statistics are read; reported are the first at once, then once a minute how many there were, and the rest when the
 //! request goes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
