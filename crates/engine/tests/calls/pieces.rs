@@ -78,6 +78,47 @@ impl ReadStream for Remote {
     fn close(&self) {}
 }
 
+/// Bytes of which it is noted what was read, from where.
+#[derive(Debug)]
+struct Noted {
+    bytes: Vec<u8>,
+    read: std::sync::Mutex<Vec<(u64, usize)>>,
+}
+
+impl ReadAt for Noted {
+    fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+
+    fn read(&self, offset: u64, mut into: Part) -> Reading<'_> {
+        self.read.lock().unwrap().push((offset, into.len()));
+        let end = offset as usize + into.len();
+        into.bytes().copy_from_slice(&self.bytes[offset as usize..end]);
+        Box::pin(async { Ok(into.buffer) })
+    }
+}
+
+/// The last record of the first KiB of a disk that answers in 10 ms ended after 63 MiB, and was read in pieces of 256 KiB, one after another: that
+/// took seven times as long as to read the whole disk.
+#[test]
+fn a_record_that_does_not_end_soon_is_read_in_long_pieces() {
+    const MIB: u64 = 1 << 20;
+    let engine = engine();
+    let f = function(&engine, COPY);
+    let mut bytes = vec![b'x'; 8 * MIB as usize];
+    *bytes.last_mut().expect("some") = b'\n';
+    let noted = Arc::new(Noted { bytes, read: Default::default() });
+    let reader = Arc::clone(&noted) as Arc<dyn ReadAt>;
+    let mut call =
+        Call::new(&f, vec![Source::Reader { name: "noted".into(), reader, range: Some(0..1024) }], Vec::new());
+    call.split = Some(Split::Delimiter(b'\n'));
+    assert_eq!(engine.run(&call, &mut Sink::Memory).expect("it runs").result.len() as u64, 8 * MIB);
+    let read = std::mem::take(&mut *noted.read.lock().unwrap());
+    let long = read.iter().filter(|(offset, _)| *offset >= MIB).count();
+    assert!((1..=14).contains(&long), "{read:?}");
+    assert!(read[1].1 <= 24 << 10, "most records end soon: {read:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

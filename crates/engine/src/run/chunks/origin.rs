@@ -63,7 +63,8 @@ impl Origin {
     }
 
     /// Reads a range until `take` has enough, which it says with true, or its call `is_over`. The first read is short, because most
-    /// records end soon and what is behind them is nobody's.
+    /// records end soon and what is behind them is nobody's. One that goes on for long is read as other input is: a slow disk had it a
+    /// read at a time, seven times as long as all that was in front of it.
     pub(super) fn read_on(
         &self,
         range: Range<u64>,
@@ -72,9 +73,15 @@ impl Origin {
         mut take: impl FnMut(&[u8]) -> Result<bool, CallError>,
     ) -> Result<(), CallError> {
         let failed = |error| CallError::Read { source_index, error };
-        let soon = range.start.saturating_add(SOON_LEN).min(range.end);
-        for (range, chunk_bytes) in [(range.start..soon, SOON_LEN as usize), (soon..range.end, 256 << 10)] {
-            let how = ReadAhead { chunk_bytes, depth: 1, ..ReadAhead::default() };
+        let at_most = |len: u64| range.start.saturating_add(len).min(range.end);
+        let (soon, late) = (at_most(SOON_LEN), at_most(LATE_LEN));
+        let one_by_one = |chunk_bytes| ReadAhead { chunk_bytes, depth: 1, ..ReadAhead::default() };
+        let parts = [
+            (range.start..soon, one_by_one(SOON_LEN as usize)),
+            (soon..late, one_by_one(256 << 10)),
+            (late..range.end, ReadAhead { chunk_bytes: LATE_CHUNK_LEN, ..ReadAhead::default() }),
+        ];
+        for (range, how) in parts {
             let mut reader = self.open(range, &how).map_err(failed)?;
             while let Some(chunk) = reader.next_unless(is_over) {
                 if take(&chunk.map_err(failed)?)? {
@@ -88,3 +95,7 @@ impl Origin {
 
 /// The length of the first read behind a range for the end of its last record.
 const SOON_LEN: u64 = 16 << 10;
+/// How far it is read one by one.
+const LATE_LEN: u64 = 1 << 20;
+/// From there on three of these are under way.
+const LATE_CHUNK_LEN: usize = 512 << 10;
