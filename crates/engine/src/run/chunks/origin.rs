@@ -63,7 +63,7 @@ impl Origin {
     }
 
     /// Reads a range until `take` has enough, which it says with true, or its call `is_over`. The first read is short, because most
-    /// records end soon and what is behind them is nobody's. One that goes on for long is read as other input is: a slow disk had it a
+    /// records end soon and what is behind them is nobody's. One that does not end for long is read as other input is: a slow disk had it a
     /// read at a time, seven times as long as all that was in front of it.
     pub(super) fn read_on(
         &self,
