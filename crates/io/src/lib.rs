@@ -11,6 +11,7 @@
 //! | [`readahead`] | the chunks of a file, in order, while the next are being read | engines |
 //! | [`stream`] | pipes, sockets and other descriptors without positions | engines |
 //! | [`unanswered`] | how many operations a disk has not answered, and since when | servers |
+//! | [`patience`] | waiting for ports and locks of a process that was killed a moment ago | servers |
 //! | [`socket`] | TCP sockets set up for one request per segment | reactors, connections |
 //!
 //! The whole public interface is safe: what an operation reads or writes is moved into the ring and
@@ -20,6 +21,7 @@ pub mod buffer;
 pub mod bytefile;
 pub mod instance;
 pub mod ownring;
+pub mod patience;
 pub mod readahead;
 pub mod request;
 pub mod ring;

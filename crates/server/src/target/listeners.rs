@@ -4,8 +4,8 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
+use diskside_io::patience::Patience;
 use diskside_io::socket::{SocketOptions, listen_at, local_address, tune};
 
 use super::TargetError;
@@ -52,29 +52,14 @@ pub(super) fn take_all(config: &ServeConfig, given: Vec<TcpListener>) -> Result<
     Ok(taken)
 }
 
-/// How long an address in use is waited for.
-const LISTEN_PATIENCE: Duration = Duration::from_secs(5);
-
-/// A wait that is as long is told of: else it looks as if the target hung.
-const TOLD_AFTER: Duration = Duration::from_millis(500);
-
-const LISTEN_POLL: Duration = Duration::from_millis(20);
-
 /// Listens, also where a target that was killed a moment ago still does: the kernel takes down its ring, and the
 /// accept that is pending there, some time after the process.
 fn listen_patiently(address: SocketAddr, backlog: i32, options: &SocketOptions) -> io::Result<OwnedFd> {
-    let started = Instant::now();
-    let mut is_told = false;
+    let mut patience = Patience::new();
+    let tell = |at_most_s| tracing::warn!(%address, at_most_s, "another program listens there: waiting for its end");
     loop {
         match listen_at(address, backlog, options) {
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse && started.elapsed() < LISTEN_PATIENCE => {
-                if !is_told && started.elapsed() >= TOLD_AFTER {
-                    is_told = true;
-                    let at_most_s = LISTEN_PATIENCE.as_secs();
-                    tracing::warn!(%address, at_most_s, "another program listens there: waiting for its end");
-                }
-                std::thread::sleep(LISTEN_POLL);
-            }
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && patience.wait(tell) => {}
             result => return result,
         }
     }

@@ -9,10 +9,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
 use diskside_io::Errno;
 use diskside_io::buffer::Buffer;
+use diskside_io::patience::Patience;
 use diskside_io::ring::Op;
 use diskside_sys::extent::learn_places;
 use diskside_sys::lock::{Lock, try_lock};
@@ -25,13 +25,10 @@ use rustix::process::geteuid;
 
 use crate::medium::{Access, Action, Medium, Properties, Shortened, Step};
 
-/// How long a lock that another process holds is waited for: a target that was killed may still be going away.
-const LOCK_PATIENCE: Duration = Duration::from_secs(5);
 /// Anyone who may read the directory need not read what hosts keep in a volume.
 const NEW_FILE_MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 /// Links that lead to a file one after the other, as many as the kernel follows.
 const LINKS_MAX: usize = 40;
-const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// A file or block device, with `O_DIRECT` where the file system has it.
 ///
@@ -305,16 +302,16 @@ fn reads_blocks(file: &File, block_bytes: u32) -> bool {
     !read.is_err_and(|error| error.raw_os_error() == Some(Errno::INVAL.raw_os_error()))
 }
 
+/// Locks it, also where a target that was killed a moment ago still has the lock.
 fn lock(file: &File, path: &Path, read_only: bool) -> io::Result<()> {
-    let started = Instant::now();
+    let mut patience = Patience::new();
+    let tell = |at_most_s| tracing::warn!(path = %path.display(), at_most_s, "another program has locked it: waiting for its end");
     while !lock_now(file, read_only).map_err(|error| in_file(path, error))? {
-        if started.elapsed() >= LOCK_PATIENCE {
+        if !patience.wait(tell) {
             let what = "is served by another process or as another volume of this one, or in use by a program that locks what it uses, \
                         such as QEMU";
             return Err(wrong(path, what));
         }
-        // The kernel takes down a killed process's ring, and with it the lock, some time after the process.
-        std::thread::sleep(LOCK_POLL);
     }
     Ok(())
 }
